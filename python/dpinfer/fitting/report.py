@@ -343,7 +343,8 @@ def _diagnostics(content: ReportContent, posterior: Posterior) -> str:
     )
     numbers = [("Method", posterior.method)]
     if posterior.method not in ("naive", "averaged"):
-        numbers += [("Curvature", posterior.hessian), ("Prior of the trace model", posterior.prior)]
+        curvature = [] if posterior.hessian == "none" else [("Curvature", posterior.hessian)]
+        numbers += [*curvature, ("Prior", posterior.prior)]
     texts = ("verdict", "warnings", "fallback")
     numbers += [(_words(name), _value(value)) for name, value in known.to_dict().items() if name not in texts]
     pair = "".join(_figure(content, name) for name in ("gradients-clear", "gradients-noisy"))

@@ -493,13 +493,8 @@ def _posterior(posterior: Posterior, found: Pooled) -> Posterior:
     variance[:, :d] = np.diagonal(covariance, axis1=1, axis2=2)
     variance[:, d:] = np.square(1.0 / np.diagonal(factor, axis1=1, axis2=2)[:, d:])
     theta = theta_of_draws(location[None], variance[None], factor, data)
-    parts = theta.parts
     return replace(
         posterior,
         distribution=theta,
         prior="learned scales",
-        optimum_mean=theta.marginals.mean[:d].copy(),
-        optimum_stddev=np.sqrt(parts.privacy + parts.approximation)[:d],
-        hessian_mean=posterior.hessian_mean.copy(),
-        hessian_stddev=posterior.hessian_stddev.copy(),
     )

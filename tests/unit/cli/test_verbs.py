@@ -68,7 +68,7 @@ def test_posterior_of_a_trace_names_its_prior(tmp_path, capsys):
     release_from_arrays(positions, positions, noise_stddev=1.0, sample_rate=1.0).save(tmp_path / "x.release")
     argv = ["posterior", str(tmp_path / "x.release"), "--burn-in", "0", "--prior", "weak", "--out", str(tmp_path / "o")]
     assert call(argv) == 0
-    assert "<td>Prior of the trace model</td><td>weak</td>" in (tmp_path / "o" / "report.html").read_text("utf-8")
+    assert "<td>Prior</td><td>weak</td>" in (tmp_path / "o" / "report.html").read_text("utf-8")
     assert call([*argv, "--prior-scale", "2"]) == 2
     assert "prior_scale must be None" in capsys.readouterr().err
 

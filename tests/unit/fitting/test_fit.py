@@ -298,7 +298,7 @@ def test_a_model_of_ones_own_from_records_to_a_saved_fit(tmp_path):
         dpi.fit(model, untouchable(4), y, posterior=dpi.PosteriorRequest(burn_in=20), **PUBLIC)
     fit = dpi.fit(model, X, y, path=tmp_path / "fit", random_source=InsecureRNG(1), **PUBLIC)
     assert isinstance(fit.release, dpi.OwnPopulationRelease)
-    assert np.all(np.abs(fit.posterior.optimum_mean - theta) < 5.0 * fit.posterior.stddev)
+    assert np.all(np.abs(fit.posterior.distribution.marginals.mean - theta) < 5.0 * fit.posterior.stddev)
     loaded = dpi.load_fit(tmp_path / "fit", model=model)
     assert loaded.plan.predicted_width == fit.plan.predicted_width
     np.testing.assert_array_equal(loaded.posterior.mean, fit.posterior.mean)

@@ -86,21 +86,13 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
         verdict = f"{_CLIPPED.format(share=share, noise=stddev)} {verdict}"
     # The uncertainty of the slope is due to the privacy noise; that of curvature belongs to the approximation.
     parts = VarianceParts(from_data, np.diag(covariance) - from_data - alone, alone)
-    unknown = np.full(n, np.nan)
     if told:
         verdict = f"{_NOT_TOLD.format(effects=' and '.join(told))} {verdict}"
     distribution = DrawnTheta(location, None, factor, parts, None if squared_shift > 0.0 else data)
     return Posterior(
         names=release.names,
-        method="exact",
-        hessian="full",
+        method="newton",
         prior="model",
-        burn_in=0,
-        optimum_names=release.names,
-        optimum_mean=distribution.marginals.mean.copy(),
-        optimum_stddev=np.sqrt(parts.privacy + parts.approximation),
-        hessian_mean=unknown,
-        hessian_stddev=unknown.copy(),
         distribution=distribution,
         model=model,
         guarantee=release.guarantee,

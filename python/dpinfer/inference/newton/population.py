@@ -377,19 +377,10 @@ def population_posterior(release: PopulationSums, request: PosteriorRequest) -> 
     away, spread = (draws[0] - population.origin) / root, draws[1] / np.outer(root, root)
     conflict = prior_conflict(away, spread, np.ones(len(away)))
     found = population.warnings(conflict)
-    unknown = np.full(d, np.nan)
-    parts = theta.parts
     return Posterior(
         names=release.names,
-        method="exact",
-        hessian="full",
+        method="newton",
         prior="model",
-        burn_in=0,
-        optimum_names=release.names[:d],
-        optimum_mean=theta.marginals.mean[:d].copy(),
-        optimum_stddev=np.sqrt(parts.privacy + parts.approximation)[:d],
-        hessian_mean=unknown,
-        hessian_stddev=unknown.copy(),
         distribution=theta,
         model=model,
         guarantee=release.guarantee,

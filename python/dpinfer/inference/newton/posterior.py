@@ -157,22 +157,13 @@ def _posterior(
     variance: FloatArray,
 ) -> Posterior:
     d = release.n_coef
-    parts = found.distribution.parts
     # The prior of a linear regression's intercept has the spread of the responses, too.
     n_checked = d - (isinstance(model, LinearRegression) and model.fit_intercept and d > 1)
     checks = _checks(release, scores, found, prior_variance=variance, n_checked=n_checked)
-    unknown = np.full(d, np.nan)
     return Posterior(
         names=release.names,
-        method="exact",
-        hessian="full",
+        method="newton",
         prior=prior,
-        burn_in=0,
-        optimum_names=release.names[:d],
-        optimum_mean=found.distribution.marginals.mean[:d].copy(),
-        optimum_stddev=np.sqrt(parts.privacy + parts.approximation)[:d],
-        hessian_mean=unknown,
-        hessian_stddev=unknown.copy(),
         distribution=found.distribution,
         model=model,
         guarantee=release.guarantee,

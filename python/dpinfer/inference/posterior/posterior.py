@@ -34,6 +34,10 @@ _MAP_DRAWS = 16_384  # Monte Carlo error below 1% of a standard deviation
 _MAP_SEED = 20_250_101  # an arbitrary seed
 
 
+def _nothing() -> FloatArray:
+    return np.empty(0)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Posterior:
     """Noise-aware posterior of a model's parameters, made by :func:`dpinfer.inference.noise_aware_posterior`.
@@ -44,17 +48,20 @@ class Posterior:
     ----------
     names : tuple of n str
         Names of the model's parameters.
-    method, hessian, prior : str
-        The request that it answers, with "auto" replaced; `computed` describes the computation.
+    method : str
+        That of the request for a release that can be asked in several ways; else the method of the run: "newton",
+        "statistic".  `computed` describes the computation.
+    hessian, prior : str
+        Those of the request, with "auto" replaced; "none" where no Hessian is inferred.
     burn_in : int
-        First step of the trace used.
+        First step of the trace used; 0 without a trace.
     optimum_names : tuple of k str
-        Names of the coordinates of the optimum.
+        Names of the coordinates of a trace's optimum.
     optimum_mean, optimum_stddev : (k,) arrays
         Posterior of the optimum phi* of the noiseless problem (of theta* for aligned and tied posteriors).
     hessian_mean, hessian_stddev : (k,) or (k, k) arrays
-        Posterior of the Hessian of the full-data loss, its diagonal unless ``hessian="full"``; nan when the method does
-        not estimate it.
+        Posterior of the Hessian of the full-data loss, its diagonal unless ``hessian="full"``; empty when the method
+        does not estimate it, nan for single coordinates.
     distribution : ThetaDistribution
         The posterior of theta on the unconstrained space.
     model : Model or None
@@ -75,14 +82,14 @@ class Posterior:
 
     names: tuple[str, ...]
     method: str
-    hessian: str
+    hessian: str = "none"
     prior: str
-    burn_in: int
-    optimum_names: tuple[str, ...]
-    optimum_mean: FloatArray
-    optimum_stddev: FloatArray
-    hessian_mean: FloatArray
-    hessian_stddev: FloatArray
+    burn_in: int = 0
+    optimum_names: tuple[str, ...] = ()
+    optimum_mean: FloatArray = field(default_factory=_nothing)
+    optimum_stddev: FloatArray = field(default_factory=_nothing)
+    hessian_mean: FloatArray = field(default_factory=_nothing)
+    hessian_stddev: FloatArray = field(default_factory=_nothing)
     distribution: ThetaDistribution
     model: Model | None
     guarantee: Guarantee
@@ -493,8 +500,8 @@ class Posterior:
         return partial(type(self), **{item.name: getattr(self, item.name) for item in fields(self)}), ()
 
     def __repr__(self) -> str:
-        kind = "" if self.method in ("naive", "averaged") else f", {self.hessian} Hessian, {self.prior} prior"
-        steps = f", burn-in {self.burn_in} steps" if kind == "" or not np.all(np.isnan(self.hessian_mean)) else ""
-        kind = kind if steps else f", {self.prior} prior"
+        kind = "" if self.hessian == "none" else f", {self.hessian} Hessian"
+        kind = "" if self.method in ("naive", "averaged") else f"{kind}, {self.prior} prior"
+        steps = f", burn-in {self.burn_in} steps" if len(self.optimum_mean) else ""
         head = f"Posterior({self.n_params} parameters, {self.computed}, method {self.method!r}{kind}{steps})"
         return f"{head}\n  {self.guarantee}"

@@ -54,18 +54,12 @@ def simulated_posterior(analysis: Analysis) -> Posterior:
     first = int(parse_burn_in(share, release.n_steps) or 0)
     rng = np.random.default_rng(request.seed)
     draws, error = _draws(AlignedScore(model, release, first, rng), model, request, rng)
-    unknown = np.full(release.n_params, np.nan)
     posterior = analysis.posterior(
         burn_in=first,
-        optimum_names=release.names,
-        optimum_mean=draws.mean(axis=0),
-        optimum_stddev=draws.std(axis=0),
-        hessian_mean=unknown,
-        hessian_stddev=unknown.copy(),
         distribution=_smoothed(draws),
         diagnostics=PosteriorDiagnostics(n_steps_used=release.n_steps - first, verdict=_WORDS.format(error=error)),
     )
-    return replace(posterior, hessian="full", prior="model")
+    return replace(posterior, hessian="none", prior="model")
 
 
 def simulated_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -> Posterior:
@@ -89,18 +83,10 @@ def simulated_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequ
     rng = np.random.default_rng(request.seed)
     draws, error = _draws(NewtonScore(model, release, rng), model, request, rng)
     checks = check_own(release, draws.mean(axis=0), np.atleast_2d(np.cov(draws, rowvar=False)))
-    unknown = np.full(release.n_params, np.nan)
     return Posterior(
         names=release.names,
         method="simulated",
-        hessian="full",
         prior="model",
-        burn_in=0,
-        optimum_names=release.names,
-        optimum_mean=draws.mean(axis=0),
-        optimum_stddev=draws.std(axis=0),
-        hessian_mean=unknown,
-        hessian_stddev=unknown.copy(),
         distribution=_smoothed(draws),
         model=model,
         guarantee=release.guarantee,

@@ -114,19 +114,10 @@ def one_shot_posterior(release: StatisticRelease, request: PosteriorRequest) -> 
             n_records=release.n_records,
             clip=release.settings.get("clip"),
         )
-    marginals = distribution.marginals
-    unknown = np.full(model.n_params, np.nan)
     return Posterior(
         names=model.names,
-        method="exact",
-        hessian="none",
+        method="statistic",
         prior="model",
-        burn_in=0,
-        optimum_names=model.names,
-        optimum_mean=np.array(marginals.mean),
-        optimum_stddev=np.sqrt(marginals.variance),
-        hessian_mean=unknown,
-        hessian_stddev=unknown.copy(),
         distribution=distribution,
         model=model,
         guarantee=release.guarantee,

@@ -53,14 +53,11 @@ def plug_in_posterior(analysis: Analysis) -> Posterior:
         theta = IndependentTheta(NormalMixtures.single(params[:n].copy(), zero), np.ones(n), zero, scale)
     if release.family == "mean_field":
         names = tuple(f"loc[{name}]" for name in names) + tuple(f"raw_scale[{name}]" for name in names)
-    unknown = np.full(params.shape[0], np.nan)
     return analysis.posterior(
         burn_in=first,
         optimum_names=names,
         optimum_mean=params.copy(),
         optimum_stddev=np.zeros_like(params),
-        hessian_mean=unknown,
-        hessian_stddev=unknown.copy(),
         distribution=theta,
         diagnostics=PosteriorDiagnostics(n_steps_used=release.n_steps - first),
     )

@@ -140,18 +140,10 @@ def _posterior(
     # Twins differ by the sampling error given a known statistic.
     data = np.minimum(0.5 * np.mean((draws - twins) ** 2, axis=0), total)
     parts = VarianceParts(data, total - data, np.zeros_like(total))
-    unknown = np.full(len(names), np.nan)
     return Posterior(
         names=names,
         method="gibbs",
-        hessian="none",
         prior="model",
-        burn_in=0,
-        optimum_names=names,
-        optimum_mean=draws.mean(axis=0),
-        optimum_stddev=np.sqrt(total),
-        hessian_mean=unknown,
-        hessian_stddev=unknown.copy(),
         distribution=DrawnTheta(draws, np.zeros_like(draws), None, parts),
         model=model,
         guarantee=release.guarantee,

@@ -18,6 +18,9 @@ _MIDDLES = np.append(SIZE_EDGES, 2.0 * SIZE_EDGES[-1] / math.sqrt(2.0)) * 2.0**-
 _BOUNDS = np.exp2(0.25 * np.arange(29))
 # Standard deviations of its noise from where on a share counts: beside one that does, and by itself.
 _SURE, _SURE_ALONE = 2.0, 4.0
+# The same for two to four intervals in a row beyond all of these: few records that are far from the others, as where a
+# response has an upper code.  Noise alone is taken for such a group in one of a hundred histograms.
+_SURE_TOGETHER, _TOGETHER = 3.3, (2, 3, 4)
 # Noise of a share from which on sizes are hidden: a share of 0.2, which the fullest interval of normal scores has at
 # least, does not count by itself.
 HIDDEN_SIZES = 0.2 / _SURE_ALONE
@@ -108,7 +111,10 @@ class SizeShares:
             likely = np.clip(self.expected, 0.0, np.maximum(self.noisy + _SURE * self.stddev, 0.0))
             tail = np.cumsum(likely[::-1])[::-1]
             last = max(last, int(np.max(np.flatnonzero(tail > self.stddev), initial=0)))
+        group = self._far_group(last + 1)
+        last = max(last, group.stop - 1)
         counted = np.where(self.noisy > _SURE * self.stddev, self.noisy, likely)
+        counted[group] = np.maximum(self.noisy[group], likely[group])
         counted[last + 1 :] = likely[last + 1 :]
         beyond = counted[last + 1 : last + 1 + _HIDDEN.size]
         if beyond.size:
@@ -118,6 +124,17 @@ class SizeShares:
             hidden = stddev * (place + math.sqrt(2.0 / math.pi) / float(special.erfcx(-place / math.sqrt(2.0))))
             beyond[:] = np.maximum(beyond, hidden * _HIDDEN[: beyond.size])
         return counted
+
+    def _far_group(self, first: int) -> slice:
+        """Return the intervals from `first` on that exceed the noise most clearly together, none where none do."""
+        beyond, found, clearest = self.noisy[first:] / self.stddev, slice(0, 0), _SURE_TOGETHER
+        for width in _TOGETHER:
+            if width <= beyond.size:
+                clear = np.convolve(beyond, np.ones(width), "valid") / math.sqrt(width)
+                place = int(np.argmax(clear))
+                if clear[place] > clearest:
+                    found, clearest = slice(first + place, first + place + width), float(clear[place])
+        return found
 
     @property
     def mean_square(self) -> float:

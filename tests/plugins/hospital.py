@@ -25,7 +25,7 @@ class HalvesRelease(StatisticRelease):
     """A kind of release of another package, with its own format of files."""
 
     format_name = "hospital-halves"
-    room = Room(check_statistic_request, one_shot_posterior)
+    room = Room("half of a statistic", (), check_statistic_request, one_shot_posterior)
 
 
 class Halves(Method):

@@ -13,12 +13,13 @@ from dpinfer.inference.newton.population import population_posterior
 from dpinfer.inference.newton.posterior import glm_newton_posterior, newton_posterior
 from dpinfer.inference.newton.request import check_newton_request
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.request import PlannedRelease, PosteriorOptions, PosteriorRequest, Room, model_of, room_of
+from dpinfer.inference.request import PosteriorOptions, PosteriorRequest, Room, model_of, room_of
 from dpinfer.inference.simulated.posterior import simulated_newton_posterior
 from dpinfer.inference.sites.network import network_trace_posterior
 from dpinfer.inference.sites.posterior import check_site_request, site_posterior
 from dpinfer.inference.statistic.conjugate import check_statistic_request, one_shot_posterior
 from dpinfer.inference.trace.posterior import trace_posterior
+from dpinfer.inference.trace.request import check_trace_request
 from dpinfer.release import (
     ClusteredPopulationRelease,
     GlmNewtonRelease,
@@ -179,20 +180,20 @@ def _own_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -> Post
     return infer(release, request)
 
 
-def _check_trace_request(request: PosteriorRequest, planned: PlannedRelease) -> None:
-    raise TypeError("release must be a GradientTrace or its ReleaseFacts: what it answers depends on its noise")
-
-
 # How each kind of release is asked, and answers.
+_RUN = "the release of a private Newton run"
+_REGRESSION = ("prior", "prior_scale", "n_samples", "n_warmup")
+_TRACE = ("method", "hessian", "burn_in", "prior", "extra_noise", "n_samples", "n_warmup")
+_SITES = ("the trace of DP-SEP", ("method", "burn_in", "n_samples"), check_site_request)
 ROOMS: dict[type[Release], Room] = {
-    GradientTrace: Room(_check_trace_request, trace_posterior),
-    SiteRelease: Room(check_site_request, site_posterior),
-    NetworkRelease: Room(check_site_request, network_trace_posterior),
-    StatisticRelease: Room(check_statistic_request, one_shot_posterior),
-    NewtonRelease: Room(check_newton_request, newton_posterior, takes_prior_scale=True),
-    GlmNewtonRelease: Room(check_newton_request, glm_newton_posterior, takes_prior_scale=True),
-    PopulationRelease: Room(check_newton_request, population_posterior, takes_prior_scale=True),
-    ClusteredPopulationRelease: Room(check_newton_request, population_posterior, takes_prior_scale=True),
-    OwnNewtonRelease: Room(check_newton_request, _own_posterior),
-    OwnPopulationRelease: Room(check_newton_request, population_posterior),
+    GradientTrace: Room("a gradient trace", _TRACE, check_trace_request, trace_posterior),
+    SiteRelease: Room(*_SITES, site_posterior),
+    NetworkRelease: Room(*_SITES, network_trace_posterior),
+    StatisticRelease: Room("a one-shot release", (), check_statistic_request, one_shot_posterior),
+    NewtonRelease: Room(_RUN, _REGRESSION, check_newton_request, newton_posterior),
+    GlmNewtonRelease: Room(_RUN, _REGRESSION, check_newton_request, glm_newton_posterior),
+    PopulationRelease: Room(_RUN, _REGRESSION, check_newton_request, population_posterior),
+    ClusteredPopulationRelease: Room(_RUN, _REGRESSION, check_newton_request, population_posterior),
+    OwnNewtonRelease: Room(_RUN, ("method", "prior", "n_samples"), check_newton_request, _own_posterior),
+    OwnPopulationRelease: Room(_RUN, ("prior", "n_samples"), check_newton_request, population_posterior),
 }

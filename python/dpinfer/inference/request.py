@@ -1,7 +1,7 @@
 """Requests of a posterior, and their check from public facts alone, before anything is spent."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.inference.trace.priors import PRIORS, TracePrior
-from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, OwnModel, model_from_dict
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, model_from_dict
 from dpinfer.recipes import GradientSettings
 from dpinfer.release import GradientTrace, Release
 
@@ -276,23 +276,22 @@ check_convergence, fallback, n_threads
         TypeError, ValueError
             If the settings do not fit each other or the release; the message names the argument.
         """
-        if isinstance(release, (GradientTrace, ReleaseFacts)):
-            if self.prior_scale is not None:
-                raise ValueError(_NO_PRIOR_SCALE)
-            self._check_trace(ReleaseFacts.of(release, self.model) if isinstance(release, GradientTrace) else release)
-            return
-        planned = release
+        facts: ReleaseFacts | PlannedRelease
         if isinstance(release, PlannedRelease):
-            planned = release if self.model is None else replace(release, model=self.model)
+            facts = release if self.model is None else replace(release, model=self.model)
+        elif isinstance(release, ReleaseFacts):
+            facts = release
+        elif isinstance(release, GradientTrace):
+            facts = ReleaseFacts.of(release, self.model)
         elif isinstance(release, Release):
             steps = getattr(release, "n_steps", 1)
-            planned = PlannedRelease(kind=type(release), model=model_of(release, self.model), n_steps=steps)
+            facts = PlannedRelease(kind=type(release), model=model_of(release, self.model), n_steps=steps)
         else:
             raise TypeError(f"release must be a Release, got {type(release).__name__}")
-        room = room_of(planned.kind)
-        if self.prior_scale is not None and not room.takes_prior_scale:
-            raise ValueError(_NO_PRIOR_SCALE)
-        room.check(self, planned)
+        room = room_of(GradientTrace if isinstance(facts, ReleaseFacts) else facts.kind)
+        takes = (*room.takes, *_BY_ALL)
+        self.refuse_changed([item.name for item in fields(self) if item.name not in takes], room.told)
+        room.check(self, facts)
 
     def refuse_changed(self, names: Sequence[str], why: str) -> None:
         """Refuse settings that are not at their defaults.
@@ -302,23 +301,11 @@ check_convergence, fallback, n_threads
         ValueError
             If one is not; the message names it, and ends with `why`.
         """
+        defaults = {item.name: item.default for item in fields(self)}
         for name in names:
-            if getattr(self, name) != getattr(_DEFAULTS, name):
-                raise ValueError(f"{name} must be left at its default for {why}")
-
-    def _check_trace(self, facts: ReleaseFacts) -> None:
-        asked = self.resolve(facts)
-        asked._check_combination(facts)
-        if not self.left_to_trace(facts):
-            asked._check_sampling()
-        if self.method != "naive":
-            parse_burn_in(self.burn_in, facts.n_steps)
-        if self.method in PLUG_INS:
-            return
-        if isinstance(self.prior, TracePrior):
-            self.prior.broadcast(facts.width(asked.hessian))
-        if asked.hessian == "diagonal" and asked.prior == "model" and (facts.model is None or facts.n_records is None):
-            raise ValueError("prior 'model' needs a release with a model and a public n_records")
+            if getattr(self, name) != defaults[name]:
+                hint = "; give model=, the release's model with another prior" if name == "prior_scale" else ""
+                raise ValueError(f"{name} must be left at its default for {why}{hint}")
 
     def left_to_trace(self, facts: ReleaseFacts) -> bool:
         """Return whether the trace decides between "tied" and "full": for a Fisher-scaled linear regression.
@@ -350,61 +337,9 @@ check_convergence, fallback, n_threads
             prior = "model" if hessian == "full" and facts.has_model_hessian else "weak"
         return replace(self, hessian=hessian, prior=prior)
 
-    def _check_combination(self, facts: ReleaseFacts) -> None:
-        hessian, prior = self.hessian, self.prior
-        if self.method == "simulated":
-            self._check_simulated(facts)
-            return
-        if hessian != "diagonal" and self.method != "exact":
-            raise ValueError(f"method must be 'exact' with hessian={hessian!r}, got {self.method!r}")
-        if hessian == "full" and prior == "model" and not facts.has_model_hessian:
-            raise ValueError(
-                "prior must be 'weak' with hessian='full' unless the release names a generalised linear model and "
-                "n_records, and has reparameterised gradients with constant noise (linear regression: the same for all "
-                "weights up to a factor of the step)"
-            )
-        if hessian == "full" and prior not in ("weak", "model"):
-            raise ValueError("prior must be 'model' or 'weak' with hessian='full'")
-        if hessian != "tied":
-            return
-        if facts.family != "mean_field" or not (facts.gradient == "reparameterised" or facts.fisher_scaled):
-            raise ValueError(
-                "hessian='tied' needs a release with family 'mean_field' and, without Fisher scaling, gradient "
-                f"'reparameterised', got {facts.family!r} and {facts.gradient!r}"
-            )
-        if facts.fisher_scaled and prior not in ("weak", "model"):
-            raise ValueError("prior must be 'weak' or 'model' for the tied posterior of a Fisher-scaled run")
 
-    def _check_simulated(self, facts: ReleaseFacts) -> None:
-        if not isinstance(facts.model, OwnModel) or facts.gradient != "aligned" or facts.noise != "constant":
-            raise ValueError(
-                "method='simulated' needs aligned gradients with a constant preconditioner, and a model of your own"
-            )
-        if not facts.model.has_sampler:
-            raise ValueError("method='simulated' needs model=, the model of the run with its sampler")
-        if self.hessian != "diagonal" or self.prior not in ("auto", "weak"):
-            raise ValueError("hessian and prior must be left at their defaults with method='simulated'")
-        if self.n_samples is not None:
-            check_integer("n_samples", self.n_samples, 100)
-
-    def _check_sampling(self) -> None:
-        if self.method == "simulated":
-            return
-        samples = self.hessian == "full" and self.prior == "model"
-        if self.n_samples is not None and not samples and self.hessian != "full":
-            raise ValueError(
-                f"n_samples must not be given with method={self.method!r} and hessian={self.hessian!r}: "
-                "it does not sample"
-            )
-        if self.n_warmup is not None and not samples:
-            raise ValueError(f"n_warmup must not be given with method={self.method!r}: it has no warm-up")
-
-
-_DEFAULTS = PosteriorRequest()
-_NO_PRIOR_SCALE = (
-    "prior_scale must be None but for a private Newton run of a linear, logistic, probit or Poisson regression: "
-    "elsewhere give model=, the release's model with another prior"
-)
+# Every kind of release takes these, whether its posterior needs them or not.
+_BY_ALL = ("level", "model", "seed", "progress", "check_convergence", "fallback", "n_threads")
 
 
 @dataclass(frozen=True)
@@ -413,17 +348,21 @@ class Room:
 
     Parameters
     ----------
+    told : str
+        The kind, in messages.
+    takes : tuple of str
+        Settings that it takes, besides those that every kind takes; all others must be left at their defaults.
     check : callable
-        Gets a request and a :class:`PlannedRelease`, and refuses what the kind cannot answer, from public facts alone.
+        Gets a request and a :class:`PlannedRelease` (of a gradient trace :class:`ReleaseFacts`), and refuses what the
+        kind cannot answer, from public facts alone.
     posterior : callable
         Gets a release and a request that it has passed, and returns a :class:`dpinfer.Posterior`.
-    takes_prior_scale : bool
-        Whether a request may have another prior scale than the run.
     """
 
-    check: Callable[[PosteriorRequest, PlannedRelease], None]
+    told: str
+    takes: tuple[str, ...]
+    check: Callable[[PosteriorRequest, Any], None]
     posterior: Callable[[Any, PosteriorRequest], "Posterior"]
-    takes_prior_scale: bool = False
 
 
 def room_of(kind: type[Release]) -> Room:

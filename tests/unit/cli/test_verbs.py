@@ -70,7 +70,7 @@ def test_posterior_of_a_trace_names_its_prior(tmp_path, capsys):
     assert call(argv) == 0
     assert "<td>Prior</td><td>weak</td>" in (tmp_path / "o" / "report.html").read_text("utf-8")
     assert call([*argv, "--prior-scale", "2"]) == 2
-    assert "prior_scale must be None" in capsys.readouterr().err
+    assert "prior_scale must be left at its default" in capsys.readouterr().err
 
 
 def test_posterior_refuses_other_files(tmp_path, capsys):

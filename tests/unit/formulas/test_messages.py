@@ -100,7 +100,7 @@ def test_another_prior_of_a_release(fit):
 def test_another_prior_is_refused_where_it_has_no_meaning_before_a_charge(tmp_path):
     account = dpi.PrivacyLedger.create(tmp_path / "spent.ledger").add_dataset("people")
     request = PosteriorRequest(prior_scale=1.0)
-    with pytest.raises(ValueError, match="elsewhere give model=, the release's model with another prior"):
+    with pytest.raises(ValueError, match="give model=, the release's model with another prior"):
         dpi.fit(
             dpi.models.BetaBernoulli(),
             np.ones(50),

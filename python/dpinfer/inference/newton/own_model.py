@@ -63,7 +63,6 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
     The information of the scores is divided by 1 plus the simulated square of the shift by curvature; and by the
     square of the distance between the centre and the last measurement, if it is so long that the run has not converged.
     """
-    request.check(release)
     model = model_of(release, request.model)
     n, steps = release.n_params, len(release.scores)
     rng = np.random.default_rng(request.seed)

@@ -361,7 +361,6 @@ def population_posterior(release: PopulationSums, request: PosteriorRequest) -> 
     B / N + noise + clip), so that beta is normal (Mueller 2013); A and B are drawn from their laws given the noisy
     ones.
     """
-    request.check(release)
     model = model_of(release, request.model)
     of_own = isinstance(release, OwnPopulationRelease)
     if not isinstance(model, (GeneralizedLinearModel, OwnModel)) or isinstance(model, OwnModel) is not of_own:

@@ -59,7 +59,6 @@ def newton_posterior(release: NewtonRelease, request: PosteriorRequest) -> Poste
     docs/derivations/private-newton.md.  Given the second moments M and the noise variance the scores are linear in the
     weights, which are integrated out; M and the noise variance are drawn.
     """
-    request.check(release)
     model = model_of(release, request.model)
     if not isinstance(model, LinearRegression):
         raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
@@ -100,7 +99,6 @@ def glm_newton_posterior(release: GlmNewtonRelease, request: PosteriorRequest) -
     -----
     docs/derivations/private-newton.md, "The posterior".
     """
-    request.check(release)
     model = model_of(release, request.model)
     if not isinstance(model, GeneralizedLinearModel):
         raise TypeError(f"model must be the regression of the release, got {type(model).__name__}")

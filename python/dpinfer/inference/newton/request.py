@@ -7,8 +7,6 @@ from dpinfer.release import NewtonRelease, OwnNewtonRelease, OwnPopulationReleas
 
 __all__ = ["check_newton_request"]
 
-_A_RUN = "the release of a private Newton run"
-
 
 def check_newton_request(request: PosteriorRequest, planned: PlannedRelease) -> None:
     """Refuse what no private Newton run answers.
@@ -25,20 +23,20 @@ def check_newton_request(request: PosteriorRequest, planned: PlannedRelease) -> 
     """
     kind, model = planned.kind, planned.model
     own, linear = issubclass(kind, OwnNewtonRelease), issubclass(kind, NewtonRelease)
-    simulated = request.method == "simulated" and own
+    simulated = request.method == "simulated"
+    if request.method not in ("exact", "simulated"):
+        raise ValueError(f"method must be 'exact' or 'simulated' for this release, got {request.method!r}")
     if simulated and isinstance(model, PersonModel):
         raise ValueError("method must be 'exact' for a model of persons: its standard deviations have their own shape")
     if simulated and not (isinstance(model, OwnModel) and model.has_sampler):
         raise ValueError("method='simulated' needs model=, the model of the run with its sampler")
-    request.refuse_changed((*(() if simulated else ("method",)), "hessian", "burn_in", "extra_noise"), _A_RUN)
     priors = ("auto", "weak", "model") if linear else ("auto", "model")
     if request.prior not in priors:
         raise ValueError(f"prior must be one of {', '.join(priors)} for this release, got {request.prior_name!r}")
+    for name, value, least in (("n_samples", request.n_samples, 20), ("n_warmup", request.n_warmup, 10)):
+        if value is not None:
+            check_integer(name, value, least)
     if own:
-        if request.n_warmup is not None:
-            raise ValueError("n_warmup must not be given for this release, whose posterior has independent draws")
-        if request.n_samples is not None:
-            check_integer("n_samples", request.n_samples, 20)
         return
     if linear and not isinstance(model, LinearRegression):
         raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
@@ -47,6 +45,3 @@ def check_newton_request(request: PosteriorRequest, planned: PlannedRelease) -> 
     glm = isinstance(model, GeneralizedLinearModel) and model.residual_link is not None
     if not linear and not glm and not population:
         raise TypeError(f"model must be the regression of the release, got {type(model).__name__}")
-    for name, value, least in (("n_samples", request.n_samples, 20), ("n_warmup", request.n_warmup, 10)):
-        if value is not None:
-            check_integer(name, value, least)

@@ -60,7 +60,6 @@ def check_site_request(request: PosteriorRequest, planned: PlannedRelease) -> No
             "a network counts the privacy noise yet"
         )
     check_choice("method", request.method, ("exact", *PLUG_INS))
-    request.refuse_changed(("hessian", "prior", "n_warmup"), "the trace of DP-SEP")
     if request.n_samples is not None and request.method != "exact":
         raise ValueError(f"n_samples must not be given with method={request.method!r}: it does not sample")
     parse_burn_in(request.burn_in, planned.n_steps, least=1)

@@ -242,17 +242,8 @@ class NetworkWeights(Guaranteed):
         At least 0.
     noise_variance : float
         Of a standardised response about f, positive.
-    event : Event
-        Event of the run; by default no guarantee is claimed.
-    adjacency : Adjacency
-    delta : float
-    certified_epsilon : float, optional
-        Of all parts together; derived by default, and refused if it does not follow from them.
-    accountant : {"pld", "prv", "rdp"}
-    secure : bool
-        False when a seeded generator drew the noise: then `epsilon` raises.
-    other_parts, leaks : tuple
-        As of every release: :class:`dpinfer.GradientTrace`.
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks
+        As in :class:`dpinfer.Release`.
     """
 
     model: BayesianNeuralNetwork

@@ -135,7 +135,7 @@ def release_bytes(release: Release) -> bytes:
     array_names = _array_names(type(release))
     header: dict[str, Any] = {
         item.name: getattr(release, item.name)
-        for item in fields(release)  # type: ignore[arg-type]
+        for item in fields(release)
         if item.name not in (*array_names, *_IN_WORDS)
     }
     header["model_spec"] = dict(release.model_spec)
@@ -157,7 +157,7 @@ def release_bytes(release: Release) -> bytes:
 
 def _array_names(kind: type[Release]) -> tuple[str, ...]:
     """Return the fields of a kind of release that are arrays."""
-    return tuple(item.name for item in fields(kind) if "ndarray" in str(item.type))  # type: ignore[arg-type]
+    return tuple(item.name for item in fields(kind) if "ndarray" in str(item.type))
 
 
 def _kind_of(document: Any) -> type[Release]:

@@ -4,7 +4,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, cast
 
@@ -21,6 +21,7 @@ __all__ = [
     "DERIVED",
     "Guaranteed",
     "Release",
+    "Stated",
     "check_sums_event",
     "guarantee_in_words",
     "stated_epsilon",
@@ -105,6 +106,8 @@ class Guaranteed:
     leaks: tuple[str, ...] = ()
     _part_name: ClassVar[str] = "trace"
     _released: ClassVar[str] = "the whole trace"
+    # Fields that are mappings, which nobody can write to.
+    _frozen: ClassVar[tuple[str, ...]] = ()
 
     def _check_guarantee(self) -> None:
         """Check the fields about the mechanism, and derive the epsilon of all parts."""
@@ -135,6 +138,8 @@ class Guaranteed:
                 "certified_epsilon", stated, self.joint_event, **terms, tolerance=STATED_TOLERANCE
             )
         put(self, "certified_epsilon", _Certified.derived(epsilon, self))
+        for name in self._frozen:
+            put(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def _stated(self) -> float:
         """Return the certified epsilon, if the release has the marks that it was derived for."""
@@ -188,7 +193,8 @@ class Guaranteed:
         return ""
 
     def _values(self) -> dict[str, Any]:
-        return {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
+        values = {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
+        return values | {name: dict(values[name]) for name in self._frozen}
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, checked like the original.
@@ -238,19 +244,69 @@ class Guaranteed:
         return _rebuild, (type(self), self._values())
 
 
-class Release(Guaranteed):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Stated(Guaranteed):
+    """A base with the fields of a guarantee.
+
+    **Privacy.** Post-processing: reads only the release.
+
+    Parameters
+    ----------
+    event : Event
+        The event of its sums; ``NonPrivateEvent()`` claims no guarantee.
+    adjacency : Adjacency
+    delta : float
+        The delta at which `certified_epsilon` holds; 0 when no guarantee is claimed, and for pure noise alone.
+    certified_epsilon : float, optional
+        The accountant's upper bound for all parts together; infinity when no guarantee is claimed.  Derived by
+        default, and refused if it does not follow from the events.
+    accountant : {"pld", "prv", "rdp"}
+    secure : bool
+        False when a seeded generator drew the noise: then nothing private was protected and `epsilon` raises.
+    other_parts : tuple of Part
+        Private parts that were released before it and belong to it; counted in the guarantee.
+    leaks : tuple of str
+        Contents that were taken from the records without noise; permanent.
+    """
+
+    event: Event = field(default_factory=NonPrivateEvent)
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    delta: float = 0.0
+    certified_epsilon: float = DERIVED
+    accountant: str = "pld"
+    secure: bool = True
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Release(Stated):
     """The base of every release: what a mechanism has published, as a frozen dataclass that can be saved and pickled.
 
     Calling it makes a :class:`dpinfer.GradientTrace`, with a :class:`DeprecationWarning`: in version 0.1 the trace had
     this name.
 
     **Privacy.** Post-processing: reads only the release.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Names of the model's parameters, or of the sums.
+    n_records : int or None
+        The *public* number of records.
+    model_spec : mapping
+        The model as plain data (``model.to_dict()``); empty when unknown.
+    settings : mapping
+        Further public settings as JSON values.
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks
+        What the guarantee says and rests on: see the base, :class:`dpinfer.release.guarantee.Stated`.
     """
 
     names: tuple[str, ...]
     n_records: int | None
-    model_spec: Mapping[str, Any]
-    settings: Mapping[str, Any]
+    model_spec: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    _frozen: ClassVar[tuple[str, ...]] = ("model_spec", "settings")
     # Of its files; one without cannot be saved.
     format_name: ClassVar[str] = ""
     # How another package's kind is asked for its posterior: see `dpinfer.inference.request.Room`.
@@ -264,12 +320,6 @@ class Release(Guaranteed):
 
         warnings.warn("Release(...) is GradientTrace(...) now; this goes in 0.3", DeprecationWarning, stacklevel=2)
         return super().__new__(cast(type[Self], GradientTrace))
-
-    def _check_guarantee(self) -> None:
-        """Check the fields that every release has, and freeze its mappings."""
-        super()._check_guarantee()
-        object.__setattr__(self, "model_spec", MappingProxyType(dict(self.model_spec)))
-        object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
 
     @property
     def n_params(self) -> int | None:
@@ -319,9 +369,6 @@ class Release(Guaranteed):
         from dpinfer.release.certificate import certificate
 
         return certificate(self, ledger=ledger, key=key)
-
-    def _values(self) -> dict[str, Any]:
-        return super()._values() | {"model_spec": dict(self.model_spec), "settings": dict(self.settings)}
 
 
 def _against(silos: Any) -> str:

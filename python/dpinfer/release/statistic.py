@@ -1,16 +1,14 @@
 """The release of a sufficient-statistic mechanism: noisy sums, their Laplace scales, and public facts."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_integer
 from dpinfer.accounting import Adjacency, Event
-from dpinfer.release.guarantee import DERIVED, Release
-from dpinfer.release.parts import Part
+from dpinfer.release.guarantee import Release
 
 __all__ = ["StatisticRelease"]
 
@@ -38,23 +36,8 @@ class StatisticRelease(Release):
         The *public* number of records.
     event : Event
         ``PureEvent(epsilon, adjacency)`` for Laplace noise.
-    adjacency : Adjacency
-    delta : float
-        0, unless other parts need one.
-    certified_epsilon : float, optional
-        Derived from the events of all parts; a given value must follow from them.
-    accountant : str
-        Which accountant certifies where `delta` is positive.
-    secure : bool
-        False when a seeded generator drew the noise: then `epsilon` raises.
-    other_parts : tuple of Part
-        Released before, and used here.
-    leaks : tuple of str
-        Contents that were taken from the records without noise.
-    model_spec : mapping
-        The model as plain data (``model.to_dict()``); empty when unknown.
-    settings : mapping
-        Public settings as plain values: bounds, sensitivities, the model's prior.
+    adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
+        As in :class:`dpinfer.Release`; `settings` has bounds, sensitivities and the model's prior.
 
     Raises
     ------
@@ -68,15 +51,7 @@ class StatisticRelease(Release):
     laplace_scale: FloatArray
     n_records: int
     event: Event
-    adjacency: Adjacency
-    delta: float = 0.0
-    certified_epsilon: float = DERIVED
-    accountant: str = "pld"
-    secure: bool = True
-    other_parts: tuple[Part, ...] = ()
-    leaks: tuple[str, ...] = ()
-    model_spec: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    adjacency: Adjacency = field()
     format_name: ClassVar[str] = "dpinfer-statistic-release"
     _part_name: ClassVar[str] = "sufficient statistics"
     _released: ClassVar[str] = "the statistics"

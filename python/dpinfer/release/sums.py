@@ -1,9 +1,8 @@
 """The release of one private sum: noisy totals of what each record contributes."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +10,7 @@ from scipy.special import ndtri
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, GaussianEvent, NonPrivateEvent, PureEvent
-from dpinfer.release.guarantee import DERIVED, Release
-from dpinfer.release.parts import Part
+from dpinfer.release.guarantee import Release
 
 __all__ = ["SumRelease"]
 
@@ -43,25 +41,10 @@ class SumRelease(Release):
         Laplace noise.
     event : Event
         ``GaussianEvent`` or ``PureEvent``.
-    adjacency : Adjacency
-    delta : float
-        0 for Laplace noise, unless other parts need one.
     n_records : int, optional
         The *public* number of records, where there is one.
-    certified_epsilon : float, optional
-        Derived from the events of all parts; where it is given it must follow from them.
-    accountant : str
-        Which accountant certifies where `delta` is positive.
-    secure : bool
-        False when a seeded generator drew the noise: then `epsilon` raises.
-    other_parts : tuple of Part
-        Released before, and used here.
-    leaks : tuple of str
-        What was taken from the records without noise.
-    model_spec : mapping
-        Empty: a sum has no model.
-    settings : mapping
-        Public settings as plain values: what the sums are a table of, the ledger's entry.
+    adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
+        As in :class:`dpinfer.Release`; `settings` names what the sums are a table of, and `model_spec` is empty.
 
     Raises
     ------
@@ -75,16 +58,8 @@ class SumRelease(Release):
     noise_scale: float
     max_norm: float
     event: Event
-    adjacency: Adjacency
-    delta: float = 0.0
+    adjacency: Adjacency = field()
     n_records: int | None = None
-    certified_epsilon: float = DERIVED
-    accountant: str = "pld"
-    secure: bool = True
-    other_parts: tuple[Part, ...] = ()
-    leaks: tuple[str, ...] = ()
-    model_spec: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
     format_name: ClassVar[str] = "dpinfer-sum-release"
     _part_name: ClassVar[str] = "private sums"
     _released: ClassVar[str] = "the noisy sums"

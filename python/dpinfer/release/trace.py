@@ -1,16 +1,14 @@
 """The gradient-trace release: the whole noisy trace of DP-SGD, its noise model and its privacy event."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
-from dpinfer.accounting import Adjacency, Event, NonPrivateEvent, SelfComposed, run_event
-from dpinfer.release.guarantee import DERIVED, Release
-from dpinfer.release.parts import Part
+from dpinfer.accounting import NonPrivateEvent, SelfComposed, run_event
+from dpinfer.release.guarantee import Release
 
 __all__ = ["GradientTrace"]
 
@@ -64,25 +62,8 @@ class GradientTrace(Release):
         Preconditioner beta.
     learning_rate : (d,) or (T, d) float64 or None
     max_grad_norm, noise_multiplier : float or None
-    event : Event
-        The event of the run; ``NonPrivateEvent()`` claims no guarantee.
-    adjacency : Adjacency
-    delta : float
-        The delta at which `certified_epsilon` holds; 0 when no guarantee is claimed.
-    certified_epsilon : float, optional
-        The accountant's upper bound for all parts together; infinity when no guarantee is claimed.  Derived by
-        default, and refused if it does not follow from the events.
-    accountant : {"pld", "prv", "rdp"}
-    secure : bool
-        False when a seeded generator drew the noise: then nothing private was protected and `epsilon` raises.
-    other_parts : tuple of Part
-        Private parts that were released before it and belong to it; counted in the guarantee.
-    leaks : tuple of str
-        Contents that were taken from the records without noise; permanent.
-    model_spec : mapping
-        The model as plain data (``model.to_dict()``); empty when unknown.
-    settings : mapping
-        Further public settings (loss, expectation, version) as JSON values.
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
+        As in :class:`dpinfer.Release`.
 
     Raises
     ------
@@ -104,16 +85,6 @@ class GradientTrace(Release):
     learning_rate: FloatArray | None = None
     max_grad_norm: float | None = None
     noise_multiplier: float | None = None
-    event: Event = field(default_factory=NonPrivateEvent)
-    adjacency: Adjacency = Adjacency.ADD_REMOVE
-    delta: float = 0.0
-    certified_epsilon: float = DERIVED
-    accountant: str = "pld"
-    secure: bool = True
-    other_parts: tuple[Part, ...] = ()
-    leaks: tuple[str, ...] = ()
-    model_spec: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
     format_name: ClassVar[str] = "dpinfer-release"
     _part_name: ClassVar[str] = "gradient trace"
 

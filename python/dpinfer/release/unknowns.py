@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,8 +11,7 @@ from scipy.special import ndtri
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event
-from dpinfer.release.guarantee import DERIVED, Guaranteed
-from dpinfer.release.parts import Part
+from dpinfer.release.guarantee import Stated
 
 __all__ = ["BoundsRelease", "CategoriesRelease", "CountRelease"]
 
@@ -21,37 +19,22 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _UnknownRelease(Guaranteed):
+class _UnknownRelease(Stated):
     """Base of the three releases.
 
     Parameters
     ----------
-    certified_epsilon : float, optional
-        Derived from the events of all parts; a given value must follow from them.
-    secure : bool
-        False when a seeded generator drew the noise: then `epsilon` raises.
     settings : mapping
         The mechanism, the version and the ledger's entry, if there is one.
     """
 
     event: Event
-    adjacency: Adjacency
-    delta: float = 0.0
-    certified_epsilon: float = DERIVED
-    accountant: str = "pld"
-    secure: bool = True
-    other_parts: tuple[Part, ...] = ()
-    leaks: tuple[str, ...] = ()
+    adjacency: Adjacency = field()
     settings: Mapping[str, Any] = field(default_factory=dict)
     _frozen: ClassVar[tuple[str, ...]] = ("settings",)
 
     def __post_init__(self) -> None:
         self._check_guarantee()
-        for name in self._frozen:
-            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
-
-    def _values(self) -> dict[str, Any]:
-        return super()._values() | {name: dict(getattr(self, name)) for name in self._frozen}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

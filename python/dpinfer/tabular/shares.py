@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,7 +33,7 @@ from dpinfer.mechanism.private_run import ReleaseTerms
 from dpinfer.mechanism.run import RunControl, run_once
 from dpinfer.mechanism.sources.sparse import is_sparse
 from dpinfer.release import Part
-from dpinfer.release.guarantee import DERIVED, Guaranteed
+from dpinfer.release.guarantee import Stated
 from dpinfer.release.parts import check_parts
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn
 from dpinfer.tabular.schema import Schema
@@ -47,7 +46,6 @@ FloatArray = npt.NDArray[np.float64]
 # A count far below zero, which noise hardly ever makes, still gives a positive share.
 _FEWEST = 1e-3
 _INSECURE = "the shares of the categories were drawn with a seeded generator"
-_MAPPINGS = ("noisy_counts", "settings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +178,7 @@ def plan_with_shares(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SharesRelease(Guaranteed):
+class SharesRelease(Stated):
     """Noisy counts of the categories of a table's columns.
 
     **Privacy.** Safe to publish: counts carry the noise that `epsilon` accounts for, and `schema` is computed from
@@ -194,18 +192,8 @@ class SharesRelease(Guaranteed):
         Column name to counts, (categories,) int64; noise makes some negative.
     count_stddev : float
         Standard deviation of the noise in each.
-    event : GaussianEvent
-    delta : float
-    adjacency : Adjacency
-    certified_epsilon : float, optional
-        At `delta`, of the counts alone; derived by default, and refused if it does not follow.
-    accountant : {"pld", "prv", "rdp"}
-    secure : bool
-        False when a seeded generator drew the noise: then `epsilon` raises.
-    other_parts : tuple of Part
-        Private parts that were released before it and belong to it.
-    leaks : tuple of str
-        Contents that were taken from the records without noise; first those of its schema.
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks
+        As in :class:`dpinfer.Release`; `leaks` has first those of its schema.
     settings : mapping
         The ledger's entry, if there is one.
     """
@@ -214,24 +202,15 @@ class SharesRelease(Guaranteed):
     noisy_counts: Mapping[str, npt.NDArray[np.int64]]
     count_stddev: float
     event: GaussianEvent
-    delta: float
-    adjacency: Adjacency
-    certified_epsilon: float = DERIVED
-    accountant: str = "pld"
-    secure: bool = True
-    other_parts: tuple[Part, ...] = ()
-    leaks: tuple[str, ...] = ()
+    delta: float = field()
+    adjacency: Adjacency = field()
     settings: Mapping[str, Any] = field(default_factory=dict)
     _part_name: ClassVar[str] = "shares of the categories"
     _released: ClassVar[str] = "all counts"
+    _frozen: ClassVar[tuple[str, ...]] = ("noisy_counts", "settings")
 
     def __post_init__(self) -> None:
         self._check_guarantee()
-        for name in _MAPPINGS:
-            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
-
-    def _values(self) -> dict[str, Any]:
-        return super()._values() | {name: dict(getattr(self, name)) for name in _MAPPINGS}
 
     def __repr__(self) -> str:
         return f"SharesRelease({len(self.noisy_counts)} columns)\n  {self.guarantee}"

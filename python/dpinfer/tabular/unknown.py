@@ -5,7 +5,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,7 +27,7 @@ from dpinfer.mechanism.unknowns.draws import draw_bounds, draw_categories, draw_
 from dpinfer.mechanism.unknowns.ranks import HeldColumn
 from dpinfer.mechanism.unknowns.releases import bounds_event, categories_event, labels_of, resolved_probability
 from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease, Part
-from dpinfer.release.guarantee import DERIVED, Guaranteed
+from dpinfer.release.guarantee import Stated
 from dpinfer.tabular.decoding import decode, refuses_lines, texts_of
 from dpinfer.tabular.draft import SchemaDraft
 from dpinfer.tabular.reading import RawColumn, check_header, read_chunks
@@ -44,7 +43,7 @@ _INSECURE = "the unknown facts were drawn with a seeded generator"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class UnknownRelease(Guaranteed):
+class UnknownRelease(Stated):
     """Released facts about a table, and the schema that they complete.
 
     **Privacy.** Safe to publish: everything carries the noise that `event` accounts for.
@@ -56,18 +55,8 @@ class UnknownRelease(Guaranteed):
     count : CountRelease or None
     bounds : BoundsRelease or None
     categories : CategoriesRelease or None
-    event : Event
-        Of all facts.
-    delta : float
-        At which the plan states its epsilon.
-    adjacency : Adjacency
-    certified_epsilon : float, optional
-        At `delta`, of these parts alone; derived by default.
-    accountant : str
-    secure : bool
-        False when a seeded generator drew the noise: then `epsilon` raises.
-    other_parts : tuple of Part
-    leaks : tuple of str
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks
+        As in :class:`dpinfer.Release`; `event` is that of all facts.
     settings : mapping
         The ledger's entry, where there is one.
     """
@@ -77,23 +66,15 @@ class UnknownRelease(Guaranteed):
     bounds: BoundsRelease | None
     categories: CategoriesRelease | None
     event: Event
-    delta: float
-    adjacency: Adjacency
-    certified_epsilon: float = DERIVED
-    accountant: str = "pld"
-    secure: bool = True
-    other_parts: tuple[Part, ...] = ()
-    leaks: tuple[str, ...] = ()
+    delta: float = field()
+    adjacency: Adjacency = field()
     settings: Mapping[str, Any] = field(default_factory=dict)
     _part_name: ClassVar[str] = "what was unknown in public"
     _released: ClassVar[str] = "what was unknown in public"
+    _frozen: ClassVar[tuple[str, ...]] = ("settings",)
 
     def __post_init__(self) -> None:
         self._check_guarantee()
-        object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
-
-    def _values(self) -> dict[str, Any]:
-        return super()._values() | {"settings": dict(self.settings)}
 
     @property
     def n_records(self) -> int | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, ClassVar, TypedDict, Unpack
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_choice, check_interval, settings_of
-from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan
+from dpinfer.accounting import Event, LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.noise_keys import noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument
@@ -22,8 +21,7 @@ from dpinfer.mechanism.sites.state import Cavity
 from dpinfer.mechanism.sources.row_source import Records
 from dpinfer.mechanism.sums import sites as site_sums
 from dpinfer.models import GaussianMixture
-from dpinfer.release.guarantee import DERIVED, Guaranteed
-from dpinfer.release.parts import Part
+from dpinfer.release.guarantee import Stated
 
 __all__ = ["EMArguments", "EMOptions", "EMRelease", "run_dp_em"]
 
@@ -34,7 +32,7 @@ _START_STREAM = 2**40  # beyond the numbers of all steps
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class EMRelease(Guaranteed):
+class EMRelease(Stated):
     """Means and counts of every step of DP-EM, all computed from noisy statistics.
 
     **Privacy.** Safe to publish: only noisy statistics and public settings are in it.
@@ -46,40 +44,23 @@ class EMRelease(Guaranteed):
     counts : (T, J) float64
         Noisy expected number of records of each component, floored at a public number.
     model : GaussianMixture
-    event : Event
-    adjacency : Adjacency
-    delta : float
-    accountant : {"pld", "prv", "rdp"}
-    secure : bool
     settings : mapping
-    certified_epsilon : float, optional
-        Of all parts together; derived by default, and refused if it does not follow from them.
-    other_parts, leaks : tuple
-        As of every release: :class:`dpinfer.GradientTrace`.
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks
+        As in :class:`dpinfer.Release`.
     """
 
     loc: FloatArray
     counts: FloatArray
     model: GaussianMixture
     event: Event
-    adjacency: Adjacency
-    delta: float
-    accountant: str
-    secure: bool
     settings: Mapping[str, Any]
-    certified_epsilon: float = DERIVED
-    other_parts: tuple[Part, ...] = ()
-    leaks: tuple[str, ...] = ()
     _part_name: ClassVar[str] = "DP-EM trace"
+    _frozen: ClassVar[tuple[str, ...]] = ("settings",)
 
     def __post_init__(self) -> None:
         self._check_guarantee()
         self.loc.flags.writeable = False
         self.counts.flags.writeable = False
-        object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
-
-    def _values(self) -> dict[str, Any]:
-        return super()._values() | {"settings": dict(self.settings)}
 
     def moments(self, average: float = 0.0) -> tuple[FloatArray, FloatArray]:
         """Return mean (J, d) and Laplace covariance (J, d, d) of the means, averaged over a last share of the steps.

@@ -1,17 +1,13 @@
 """The release of a private Newton run of a regression without a scale: noisy second moments, curvature and scores."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_interval
-from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
-from dpinfer.release.guarantee import DERIVED
 from dpinfer.release.newton.linear import SumsOfPasses, no_means
-from dpinfer.release.parts import Part
 
 __all__ = ["GlmNewtonRelease"]
 
@@ -72,7 +68,7 @@ class GlmNewtonRelease(SumsOfPasses):
     means, means_stddev, means_bounds
         As in :class:`NewtonRelease`.
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
-        As in :class:`NewtonRelease`.
+        As in :class:`dpinfer.Release`.
 
     Raises
     ------
@@ -108,16 +104,6 @@ class GlmNewtonRelease(SumsOfPasses):
     means: FloatArray = field(default_factory=no_means)
     means_stddev: FloatArray = field(default_factory=no_means)
     means_bounds: FloatArray = field(default_factory=no_means)
-    event: Event = field(default_factory=NonPrivateEvent)
-    adjacency: Adjacency = Adjacency.ADD_REMOVE
-    delta: float = 0.0
-    certified_epsilon: float = DERIVED
-    accountant: str = "pld"
-    secure: bool = True
-    other_parts: tuple[Part, ...] = ()
-    leaks: tuple[str, ...] = ()
-    model_spec: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
     format_name: ClassVar[str] = "dpinfer-glm-newton-release"
 

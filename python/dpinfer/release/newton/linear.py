@@ -1,16 +1,14 @@
 """The release of a private Newton run: noisy second moments, scores at a few points, and their known noise."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, NonPrivateEvent
-from dpinfer.release.guarantee import DERIVED, Release
-from dpinfer.release.parts import Part
+from dpinfer.accounting import Composed, GaussianEvent, NonPrivateEvent
+from dpinfer.release.guarantee import Release
 
 __all__ = ["MEANS", "NewtonRelease", "SumsOfPasses", "no_means", "spread_of_counts"]
 
@@ -118,7 +116,7 @@ class NewtonRelease(SumsOfPasses):
         and the weights of B = means_bounds[0]; empty where no moments are declared, or they are known.
     means_stddev, means_bounds : (1,) float64, or (0,)
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
-        As in :class:`dpinfer.GradientTrace`; `event` is the composition of a Gaussian sum for each pass, in order.
+        As in :class:`dpinfer.Release`; `event` is the composition of a Gaussian sum for each pass, in order.
 
     Raises
     ------
@@ -148,16 +146,6 @@ class NewtonRelease(SumsOfPasses):
     means: FloatArray = field(default_factory=no_means)
     means_stddev: FloatArray = field(default_factory=no_means)
     means_bounds: FloatArray = field(default_factory=no_means)
-    event: Event = field(default_factory=NonPrivateEvent)
-    adjacency: Adjacency = Adjacency.ADD_REMOVE
-    delta: float = 0.0
-    certified_epsilon: float = DERIVED
-    accountant: str = "pld"
-    secure: bool = True
-    other_parts: tuple[Part, ...] = ()
-    leaks: tuple[str, ...] = ()
-    model_spec: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
     format_name: ClassVar[str] = "dpinfer-newton-release"
 

@@ -1,17 +1,13 @@
 """The release of a private Newton run of a user's own model: noisy centred scores, slopes, and their known noise."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_interval
-from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
-from dpinfer.release.guarantee import DERIVED
 from dpinfer.release.newton.linear import SumsOfPasses
-from dpinfer.release.parts import Part
 
 __all__ = ["OwnNewtonRelease"]
 
@@ -88,7 +84,7 @@ class OwnNewtonRelease(SumsOfPasses):
     names : tuple of str
     n_records : int
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
-        As in :class:`NewtonRelease`.
+        As in :class:`dpinfer.Release`.
 
     Raises
     ------
@@ -137,16 +133,6 @@ class OwnNewtonRelease(SumsOfPasses):
     square_variance: float = 0.0
     names: tuple[str, ...]
     n_records: int
-    event: Event = field(default_factory=NonPrivateEvent)
-    adjacency: Adjacency = Adjacency.ADD_REMOVE
-    delta: float = 0.0
-    certified_epsilon: float = DERIVED
-    accountant: str = "pld"
-    secure: bool = True
-    other_parts: tuple[Part, ...] = ()
-    leaks: tuple[str, ...] = ()
-    model_spec: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
     format_name: ClassVar[str] = "dpinfer-own-newton-release"
 

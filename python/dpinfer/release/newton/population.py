@@ -9,10 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_interval
-from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
-from dpinfer.release.guarantee import DERIVED
 from dpinfer.release.newton.linear import SumsOfPasses, no_means
-from dpinfer.release.parts import Part
 
 __all__ = ["ClusteredPopulationRelease", "OwnPopulationRelease", "PopulationRelease", "PopulationSums"]
 
@@ -164,7 +161,7 @@ class PopulationRelease(PopulationSums):
     names : tuple of str
     n_records : int
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
-        As in :class:`dpinfer.GradientTrace`.
+        As in :class:`dpinfer.Release`.
 
     Raises
     ------
@@ -211,16 +208,6 @@ class PopulationRelease(PopulationSums):
     means: FloatArray = field(default_factory=no_means)
     means_stddev: FloatArray = field(default_factory=no_means)
     means_bounds: FloatArray = field(default_factory=no_means)
-    event: Event = field(default_factory=NonPrivateEvent)
-    adjacency: Adjacency = Adjacency.ADD_REMOVE
-    delta: float = 0.0
-    certified_epsilon: float = DERIVED
-    accountant: str = "pld"
-    secure: bool = True
-    other_parts: tuple[Part, ...] = ()
-    leaks: tuple[str, ...] = ()
-    model_spec: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
     format_name: ClassVar[str] = "dpinfer-population-release"
 
@@ -405,16 +392,6 @@ class OwnPopulationRelease(PopulationSums):
     norm_edges: FloatArray = field(default_factory=no_means)
     norm_shares: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))
     norm_stddev: FloatArray = field(default_factory=no_means)
-    event: Event = field(default_factory=NonPrivateEvent)
-    adjacency: Adjacency = Adjacency.ADD_REMOVE
-    delta: float = 0.0
-    certified_epsilon: float = DERIVED
-    accountant: str = "pld"
-    secure: bool = True
-    other_parts: tuple[Part, ...] = ()
-    leaks: tuple[str, ...] = ()
-    model_spec: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         steps, n = check_float_array("positions", self.positions, (None, None)).shape

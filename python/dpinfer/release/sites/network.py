@@ -1,16 +1,13 @@
 """The release of DP-SEP for a network: every noisy sum of sites, and the approximate posterior after each step."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_interval
-from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
-from dpinfer.release.guarantee import DERIVED, Release, check_sums_event
-from dpinfer.release.parts import Part
+from dpinfer.release.guarantee import Release, check_sums_event
 
 __all__ = ["NetworkRelease"]
 
@@ -51,22 +48,8 @@ class NetworkRelease(Release):
     prior_precision : float
     names : tuple of n str
     max_site_norm, noise_multiplier : float
-    event : Event
-    adjacency : Adjacency
-    delta : float
-    certified_epsilon : float, optional
-        Of all parts together; derived by default, and refused if it does not follow from them.
-    accountant : {"pld", "prv", "rdp"}
-    secure : bool
-        False when a seeded generator drew the noise: then nothing private was protected and `epsilon` raises.
-    other_parts : tuple of Part
-        Private parts that were released before it and belong to it; counted in the guarantee.
-    leaks : tuple of str
-        Contents that were taken from the records without noise; permanent.
-    model_spec : mapping
-        The model as plain data (``model.to_dict()``).
-    settings : mapping
-        Further public settings as JSON values.
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
+        As in :class:`dpinfer.Release`.
 
     Raises
     ------
@@ -88,16 +71,6 @@ class NetworkRelease(Release):
     names: tuple[str, ...]
     max_site_norm: float
     noise_multiplier: float
-    event: Event = field(default_factory=NonPrivateEvent)
-    adjacency: Adjacency = Adjacency.ADD_REMOVE
-    delta: float = 0.0
-    certified_epsilon: float = DERIVED
-    accountant: str = "pld"
-    secure: bool = True
-    other_parts: tuple[Part, ...] = ()
-    leaks: tuple[str, ...] = ()
-    model_spec: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
     format_name: ClassVar[str] = "dpinfer-network-release"
     _part_name: ClassVar[str] = "network trace"
 

@@ -1,18 +1,15 @@
 """The site-trace release: every noisy sum of DP-SEP's sites, and the approximate posterior after each step."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_interval
-from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
-from dpinfer.release.guarantee import DERIVED, Release, check_sums_event
-from dpinfer.release.parts import Part
+from dpinfer.release.guarantee import Release, check_sums_event
 
 __all__ = ["SiteRelease", "smat", "svec"]
 
@@ -96,22 +93,8 @@ class SiteRelease(Release):
     floor : (T + 1,) float64
         Least eigenvalue of the precisions that were used.
     max_site_norm, noise_multiplier : float
-    event : Event
-    adjacency : Adjacency
-    delta : float
-    certified_epsilon : float, optional
-        Of all parts together; derived by default, and refused if it does not follow from them.
-    accountant : {"pld", "prv", "rdp"}
-    secure : bool
-        False when a seeded generator drew the noise: then nothing private was protected and `epsilon` raises.
-    other_parts : tuple of Part
-        Private parts that were released before it and belong to it; counted in the guarantee.
-    leaks : tuple of str
-        Contents that were taken from the records without noise; permanent.
-    model_spec : mapping
-        The model as plain data (``model.to_dict()``).
-    settings : mapping
-        Further public settings as JSON values.
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
+        As in :class:`dpinfer.Release`.
 
     Raises
     ------
@@ -136,16 +119,6 @@ class SiteRelease(Release):
     isotropic: bool
     max_site_norm: float
     noise_multiplier: float
-    event: Event = field(default_factory=NonPrivateEvent)
-    adjacency: Adjacency = Adjacency.ADD_REMOVE
-    delta: float = 0.0
-    certified_epsilon: float = DERIVED
-    accountant: str = "pld"
-    secure: bool = True
-    other_parts: tuple[Part, ...] = ()
-    leaks: tuple[str, ...] = ()
-    model_spec: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
     format_name: ClassVar[str] = "dpinfer-site-release"
     _part_name: ClassVar[str] = "site trace"
 

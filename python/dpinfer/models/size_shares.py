@@ -94,11 +94,15 @@ class SizeShares:
         Of the noise in each.
     expected : (m + 1,) array, optional
         Shares under a model: used, within the noisy ones, where these cannot be distinguished from noise.
+    groups : bool, optional
+        Whether records far from all others count where they exceed the noise together.  Noise that is taken for such
+        records makes intervals wider if the sizes are those of scores, and narrower if they are those of curvatures.
     """
 
     noisy: FloatArray
     stddev: float
     expected: FloatArray | None = None
+    groups: bool = True
 
     @cached_property
     def shares(self) -> FloatArray:
@@ -111,7 +115,7 @@ class SizeShares:
             likely = np.clip(self.expected, 0.0, np.maximum(self.noisy + _SURE * self.stddev, 0.0))
             tail = np.cumsum(likely[::-1])[::-1]
             last = max(last, int(np.max(np.flatnonzero(tail > self.stddev), initial=0)))
-        group = self._far_group(last + 1)
+        group = self._far_group(last + 1) if self.groups else slice(0, 0)
         last = max(last, group.stop - 1)
         counted = np.where(self.noisy > _SURE * self.stddev, self.noisy, likely)
         counted[group] = np.maximum(self.noisy[group], likely[group])

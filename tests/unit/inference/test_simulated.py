@@ -186,7 +186,8 @@ def test_the_expected_score_of_a_run_is_the_mean_of_its_contributions(run):
     assert np.any(np.abs(values.mean(axis=0) - score.expected(truth + np.array([-0.8, 0.8]))[0]) > 4.5 * error)
     # A row's eight draws share its weight: at most as uncertain as one draw each.
     spread = np.square(values - values.mean(axis=0)).std(axis=0) * np.sqrt(1.0 / 6000 + 1.0 / 1000)
-    assert np.all(np.abs(np.diag(covariance) - values.var(axis=0)) < 4.5 * spread)
+    # With 30 other seeds -4.9 to 0.7: squares have a long tail, of which 1000 rows mostly have too little.
+    assert np.all(np.abs(np.diag(covariance) - values.var(axis=0)) < 9.0 * spread)
 
 
 def test_a_run_has_a_posterior_of_any_shape_too(run, monkeypatch):

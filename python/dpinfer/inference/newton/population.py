@@ -64,7 +64,7 @@ class _Population:
     @cached_property
     def lengths(self) -> SizeShares:
         """Shares of the records by length."""
-        return SizeShares(self.release.lengths, self.release.lengths_stddev)
+        return SizeShares(self.release.lengths, self.release.lengths_stddev, groups=False)
 
     @cached_property
     def curves(self) -> Curves | KnownCurves:

@@ -159,7 +159,7 @@ class PopulationNewton:
         (index,) = self.plan.indices("bread")
         noise = self._noise(passes, index)
         counted = self._shares(passes.noisy_sum("lengths", self._lengths(transform, weights, edges)))
-        sizes = SizeShares(counted.values, counted.stddev)
+        sizes = SizeShares(counted.values, counted.stddev, groups=False)
         d = self.d
         bound = usual * sizes.best_bound(lambda a: noise * a**2 * d * math.sqrt(2.0 * d) + sizes.lost_square(a))
         released = passes.noisy_sum("bread", self._curvatures(transform, weights, bound**2))

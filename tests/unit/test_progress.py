@@ -10,6 +10,7 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer._progress import resolve_progress
+from dpinfer.fitting.one_call import as_request
 from dpinfer.inference import PosteriorRequest
 from dpinfer.methods import RunSettings
 
@@ -117,3 +118,12 @@ def test_fits_and_posteriors_show_progress_by_default():
     assert PosteriorRequest().progress is None
     for kind in (dpi.BayesianLogisticRegression, dpi.BayesianLinearRegression, dpi.BayesianProbitRegression):
         assert kind().progress is None
+
+
+@pytest.mark.parametrize(
+    ("own", "of_the_fit", "expected"),
+    [(None, None, None), (None, False, False), (None, True, True), (True, False, True), (None, print, False)],
+)
+def test_the_progress_of_a_fit_is_that_of_its_posterior_too(own, of_the_fit, expected):
+    request = as_request(PosteriorRequest(progress=own, seed=7), of_the_fit)
+    assert (request.progress, request.seed) == (expected, 7)

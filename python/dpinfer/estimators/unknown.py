@@ -1,6 +1,5 @@
 """Parameters of an estimator that are not public: ``fit`` releases them first, for a part of its budget."""
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,11 +9,9 @@ import numpy.typing as npt
 
 from dpinfer._records import DeferredArray
 from dpinfer.accounting import Adjacency, Composed, LedgerAccount
-from dpinfer.accounting.ledger import check_account
-from dpinfer.errors import WeakGuaranteeWarning
 from dpinfer.estimators.records import as_features, as_numbers, check_enough
 from dpinfer.estimators.spending import Charge
-from dpinfer.fitting.unknown import ReleasedArguments, check_unknown_names, release_numbers, split_arguments
+from dpinfer.fitting.unknown import ReleasedArguments, check_unknown_names, release_numbers, split_arguments, try_out
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.unknowns.plan import UnknownPlan
 from dpinfer.methods import method_with
@@ -127,13 +124,7 @@ class UnknownParameters:
         TypeError, ValueError
             If an argument is wrong (BudgetExceededError: the ledger's budget would be exceeded).
         """
-        with warnings.catch_warnings():
-            # They concern stand-ins of the numbers to be released.
-            warnings.simplefilter("ignore", WeakGuaranteeWarning)
-            result = check(self.stand_ins, self.split.fit_epsilon)
-        if ledger is not None:
-            check_account(ledger).check(self.split.event, adjacency=self.split.adjacency)
-        return result
+        return try_out(self.split, lambda: check(self.stand_ins, self.split.fit_epsilon), ledger)
 
     def release(
         self,

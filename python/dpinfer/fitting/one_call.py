@@ -12,8 +12,7 @@ import numpy.typing as npt
 from dpinfer._progress import ProgressCallback
 from dpinfer._sinks import printable
 from dpinfer.accounting import Adjacency, Composed, LedgerAccount, account, as_adjacency
-from dpinfer.accounting.ledger import check_account
-from dpinfer.errors import FallbackWarning, WeakGuaranteeWarning
+from dpinfer.errors import FallbackWarning
 from dpinfer.fitting.files import RELEASE_FILE, save_plan
 from dpinfer.fitting.plan import FitPlan, plan_fit
 from dpinfer.fitting.result import Fit
@@ -23,6 +22,7 @@ from dpinfer.fitting.unknown import (
     keep_with,
     plan_unknown_arguments,
     release_arguments,
+    try_out,
 )
 from dpinfer.inference import Posterior, PosteriorRequest
 from dpinfer.mechanism import Clusters, CudaRows, RowSource, RunCheckpoint, ShardedRows, Units
@@ -173,10 +173,7 @@ def fit(
     foreign = set(given) - {"clusters", *RunSettings.__dataclass_fields__}
     if foreign:
         raise TypeError(f"fit() got an unexpected keyword argument {min(foreign)!r}; see FitOptions")
-    drawn = given.get("progress")
-    request = PosteriorRequest(progress=drawn if drawn in (None, True) else False) if posterior is None else posterior
-    if not isinstance(request, PosteriorRequest):
-        raise TypeError(f"posterior must be a PosteriorRequest, got {type(request).__name__}")
+    request = as_request(posterior, given.get("progress"))
     clusters = given.pop("clusters", None)
     if clusters is not None:
         if given.get("unit") is not None:
@@ -195,6 +192,14 @@ def fit(
             chosen = replace(chosen, parts=(*parts, *released.parts))
         plan = _checked_plan(model, arguments, chosen)
         return _run(plan, X, y, chosen, leaks)
+
+
+def as_request(posterior: PosteriorRequest | None, progress: Any = None) -> PosteriorRequest:
+    """Return the request of a fit's posterior, with the fit's `progress` where it has none of its own."""
+    request = PosteriorRequest() if posterior is None else posterior
+    if not isinstance(request, PosteriorRequest):
+        raise TypeError(f"posterior must be a PosteriorRequest, got {type(request).__name__}")
+    return request if progress is None or request.progress is not None else replace(request, progress=progress is True)
 
 
 def _of_units(model: Model, method: str, unknown: Any, planned: dict[str, Any]) -> str:
@@ -255,13 +260,9 @@ def _released(
     arguments = arguments | {"epsilon": split.fit_epsilon, "method": method}
     before = Part("what was unknown in public", split.parts.event, relation)
     trial = replace(asked, parts=(*check_parts("parts", asked.parts, relation), before))
-    with warnings.catch_warnings():
-        # They concern stand-ins of the numbers to be released.
-        warnings.simplefilter("ignore", WeakGuaranteeWarning)
-        tried = _checked_plan(model, arguments | {name: _STAND_IN[name] for name in unknown}, trial)
+    stand_ins = {name: _STAND_IN[name] for name in unknown}
+    tried = try_out(split, lambda: _checked_plan(model, arguments | stand_ins, trial), asked.run.ledger)
     find_method(method)[0].check_records(tried.target, tried.mechanism, X, y)
-    if asked.run.ledger is not None:
-        check_account(asked.run.ledger).check(split.event, adjacency=relation)
     charged: Any = {"ledger": asked.run.ledger, "random_source": asked.run.random_source}
     released = release_arguments(split, X, y, n_records=arguments["n_records"], **charged)
     return released, arguments | released.values

@@ -2,9 +2,10 @@
 
 import contextlib
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +13,14 @@ import numpy.typing as npt
 from dpinfer._records import DeferredArray, as_record_array
 from dpinfer._validate import check_choice
 from dpinfer.accounting import Adjacency, LedgerAccount
-from dpinfer.errors import RecordError
+from dpinfer.accounting.ledger import check_account
+from dpinfer.errors import RecordError, WeakGuaranteeWarning
 from dpinfer.mechanism import RandomSource, RowSource, ShardedRows, Silos, release_bounds, release_count
 from dpinfer.mechanism.unknowns.draws import QuantileSearch
 from dpinfer.mechanism.unknowns.plan import UnknownPlan, split_budget
 from dpinfer.mechanism.unknowns.releases import resolved_probability
 from dpinfer.release import BoundsRelease
+from dpinfer.release.guarantee import Guaranteed
 from dpinfer.release.parts import Part
 
 __all__ = [
@@ -29,7 +32,10 @@ __all__ = [
     "release_arguments",
     "release_numbers",
     "split_arguments",
+    "try_out",
 ]
+
+T = TypeVar("T")
 
 # How many columns' quantiles each takes.
 UNKNOWN_ARGUMENTS = {"n_records": 0, "response_scale": 1}
@@ -226,8 +232,25 @@ def release_numbers(
     return ReleasedArguments(values, tuple(parts))
 
 
+def try_out(plan: UnknownPlan, check: Callable[[], T], ledger: LedgerAccount | None) -> T:
+    """Check the later fit, with stand-ins of what is unknown, and that the ledger's budget covers all parts.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong (BudgetExceededError: the ledger's budget would be exceeded).
+    """
+    with warnings.catch_warnings():
+        # They concern the stand-ins.
+        warnings.simplefilter("ignore", WeakGuaranteeWarning)
+        result = check()
+    if ledger is not None:
+        check_account(ledger).check(plan.event, adjacency=plan.adjacency)
+    return result
+
+
 @contextlib.contextmanager
-def keep_with(released: ReleasedArguments) -> Iterator[None]:
+def keep_with(released: ReleasedArguments | Guaranteed) -> Iterator[None]:
     """Attach earlier releases, which are paid for, to every error in the block, as its ``unknown``."""
     try:
         yield
@@ -235,9 +258,9 @@ def keep_with(released: ReleasedArguments) -> Iterator[None]:
         if released.parts:
             error.unknown = released  # type: ignore[attr-defined]
             error.add_note(
-                "The unknown arguments are released and paid for: they are 'unknown' of this error, values and parts; "
-                "pass the values to the next fit as arguments, and its parts: parts= of dpinfer.fit, or "
-                "with_parts of the release."
+                "What was unknown is released and paid for: it is 'unknown' of this error, values (of a table the "
+                "completed schema) and parts; pass the values to the next fit, of the rest of the budget, and the "
+                "parts: parts= of dpinfer.fit, or with_parts of the release."
             )
         raise
 

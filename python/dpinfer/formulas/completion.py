@@ -3,27 +3,24 @@
 **Privacy.** :meth:`Completion.release` reads the records, through :func:`dpinfer.release_unknown`; the rest is public.
 """
 
-import contextlib
 import os
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpinfer.accounting import Adjacency, as_adjacency
-from dpinfer.accounting.ledger import check_account
-from dpinfer.errors import WeakGuaranteeWarning
 from dpinfer.fitting import plan_fit
+from dpinfer.fitting.one_call import as_request
+from dpinfer.fitting.unknown import keep_with, try_out
 from dpinfer.formulas.design import MOST_COLUMNS, Design, count_columns, design
 from dpinfer.formulas.design_files import save_first
 from dpinfer.formulas.factors import FormulaError, compile_factor
 from dpinfer.formulas.records import UnreadRecords, unread_columns
-from dpinfer.inference import PosteriorRequest
 from dpinfer.methods import RunSettings, method_with
 from dpinfer.tabular import Schema, SchemaDraft, UnknownPlan, UnknownRelease, plan_unknown, release_unknown
 
-__all__ = ["Completion", "released_before", "response_scale_of"]
+__all__ = ["Completion", "response_scale_of"]
 
 # Stand-in for a number of records that is not yet released; any value of usual size would do.
 _STAND_IN = 10_000
@@ -109,13 +106,10 @@ class Completion:
 
     def _check(self) -> None:
         """Refuse fits that would fail, or whose posterior would, and a budget that does not cover both parts."""
-        request = PosteriorRequest() if self.fit.get("posterior") is None else self.fit["posterior"]
-        if not isinstance(request, PosteriorRequest):
-            raise TypeError(f"posterior must be a PosteriorRequest, got {type(request).__name__}")
-        with warnings.catch_warnings():
-            # They concern a stand-in of the number to be released.
-            warnings.simplefilter("ignore", WeakGuaranteeWarning)
-            trial = plan_fit(
+        request = as_request(self.fit.get("posterior"))
+
+        def check() -> None:
+            plan_fit(
                 self.stand_in.model,
                 epsilon=self.plan.fit_epsilon,
                 delta=self.fit["delta"],
@@ -124,10 +118,9 @@ class Completion:
                 adjacency=self.plan.adjacency,
                 response_scale=response_scale_of(self.family),
                 predictor_spread=self.fit.get("predictor_spread"),
-            )
-        trial.check(request, RunSettings(n_threads=self.fit.get("n_threads")))
-        if self.fit["ledger"] is not None:
-            check_account(self.fit["ledger"]).check(self.plan.event, adjacency=self.plan.adjacency)
+            ).check(request, RunSettings(n_threads=self.fit.get("n_threads")))
+
+        try_out(self.plan, check, self.fit["ledger"])
 
     def release(self, data: Any, folder: Path | None) -> tuple[UnknownRelease, Design]:
         """Release the unknown facts, and return them with the resulting design.
@@ -152,7 +145,7 @@ class Completion:
             ledger=self.fit["ledger"],
             random_source=self.fit["random_source"],
         )
-        with released_before(unknown):
+        with keep_with(unknown):
             made = design(
                 self.formula, unknown.schema, family=self.family, prior_scale=self.prior_scale, completed=True
             )
@@ -204,17 +197,3 @@ def _robust_design(formula: str, draft: SchemaDraft, *, family: str, prior_scale
             "limits, or bounds)"
         ) from error
     return made
-
-
-@contextlib.contextmanager
-def released_before(release: UnknownRelease) -> Iterator[None]:
-    """Attach earlier releases, which are paid for, to every error in the block, as its ``unknown``."""
-    try:
-        yield
-    except BaseException as error:
-        error.unknown = release  # type: ignore[attr-defined]
-        error.add_note(
-            "The unknown facts are released and paid for: they are 'unknown' of this error, with the completed "
-            "schema; fit with it and the rest of the budget."
-        )
-        raise

@@ -11,7 +11,8 @@ from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_choice
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.fitting import FitPlan, fit, plan_fit
-from dpinfer.formulas.completion import Completion, released_before, response_scale_of
+from dpinfer.fitting.unknown import keep_with
+from dpinfer.formulas.completion import Completion, response_scale_of
 from dpinfer.formulas.design import Design, design
 from dpinfer.formulas.design_files import save_first
 from dpinfer.formulas.levels import HORSESHOE, layout_of
@@ -230,7 +231,7 @@ def regression(
     completion = Completion.of(formula, schema, unknown, family=family, prior_scale=prior_scale, fit=given)
     terms = _learned(completion.stand_in, prior, given)
     release, found = completion.release(data, folder)
-    with released_before(release):
+    with keep_with(release):
         records = UnreadRecords(data, found)
         given |= completion.fit_arguments(release)
         return _fitted(found, records.X, records.y, folder, given, terms)

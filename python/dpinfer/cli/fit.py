@@ -151,6 +151,17 @@ def _add_formula_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("gaussian", "binomial", "multinomial", "poisson", "probit", "negativebinomial"),
         help="family of --formula (default: gaussian)",
     )
+    parser.add_argument(
+        "--weights",
+        metavar="COL",
+        help="with --formula: the column of survey weights, with the largest weight as a bound in the schema, and "
+        "their mean and sd",
+    )
+    parser.add_argument(
+        "--clusters",
+        metavar="COL",
+        help="with --formula: the column of clusters, within which rows may depend on each other; rows are protected",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -223,7 +234,7 @@ def drafted_schema(args: argparse.Namespace, notes: list[str]) -> Schema:
 
 def check_options(args: argparse.Namespace) -> None:
     """Refuse options that exclude or need each other; no file is opened."""
-    if args.formula is not None or args.family is not None:
+    if args.formula is not None or args.family or args.weights or args.clusters:
         from dpinfer.cli.formula import check_formula_options
 
         check_formula_options(args)

@@ -47,13 +47,17 @@ _BINARY = ("binomial", "probit")
 def check_formula_options(args: argparse.Namespace) -> None:
     """Refuse options that belong to fits without a formula; no file is opened."""
     if args.formula is None:
-        raise UsageError("--family needs --formula")
+        raise UsageError("--family, --weights and --clusters need --formula")
     if args.schema is None or (args.n_records is None and args.unknown is None):
         raise UsageError("--formula needs --schema and --n-records: the design and the plan follow from them")
     if args.method in POSTERIORS:
         raise UsageError(f"--method must be a method of fits with --formula, auto say, got {args.method}")
     if args.target is not None:
         raise UsageError("--target cannot be given with --formula")
+    if args.weights and args.test is not None:
+        raise UsageError("--test cannot be given with --weights: its calibration counts every record once")
+    if args.unknown is not None and (args.weights or args.clusters):
+        raise UsageError("--weights and --clusters cannot be given with --unknown")
     if args.test is not None and args.family not in _BINARY:
         raise UsageError("--test needs a response of two categories: --family binomial or probit")
 
@@ -96,6 +100,8 @@ def run_regression(args: argparse.Namespace) -> int:
                 n_records=design_request.n_records or 1,
                 method=args.method,
                 prior_scale=args.prior_scale,
+                weights=args.weights,
+                clusters=args.clusters,
             )
             plan.check(request)
             fitted = design(
@@ -103,11 +109,12 @@ def run_regression(args: argparse.Namespace) -> int:
                 design_request.schema,
                 family=design_request.family,
                 prior_scale=args.prior_scale,
+                weights=args.weights,
             )
         account = account_of(args, plan, plan.event)
     with public_arguments():
         # The names of the columns are public; a file without them is refused before anything is spent.
-        UnreadRecords(args.file, fitted)
+        UnreadRecords(args.file, fitted, unit=args.clusters or "")
         if args.test is not None:
             UnreadRecords(args.test, fitted)
     size = 64 * len(fitted.model.names) ** 2 + (1 << 20)
@@ -132,6 +139,7 @@ def _fitted(
     request: PosteriorRequest,
 ) -> RegressionFit:
     options: dict[str, Any] = {} if args.checkpoint is None else {"checkpoint": args.checkpoint}
+    options |= {name: getattr(args, name) for name in ("weights", "clusters") if getattr(args, name) is not None}
     if args.unknown is not None:
         options["unknown"] = list(args.unknown)
     with warnings.catch_warnings(record=True) as caught:

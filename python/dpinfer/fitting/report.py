@@ -24,6 +24,7 @@ from dpinfer.inference.posterior.diagnostics import in_words
 from dpinfer.methods import find_method
 from dpinfer.models import Model, OwnModel
 from dpinfer.release import GradientTrace, Release
+from dpinfer.release.newton.population import PopulationSums
 
 __all__ = ["NARROW", "Picture", "ReportContent", "cards", "found_width", "page", "promise", "render"]
 
@@ -337,10 +338,10 @@ def _diagnostics(content: ReportContent, posterior: Posterior) -> str:
     elif not any(line.startswith("Monte Carlo error") for line in lines):
         worst = float(np.max(np.asarray(error.quantile) / posterior.stddev))
         lines.insert(0, f"Monte Carlo error of the 5% and 95% quantiles: at most {worst:.1%} of a standard deviation.")
-    lines.append(
-        "Intervals hold if the model does. Checks see some wrong models, and not all: compare the fit with public or "
-        "simulated data of the same kind."
-    )
+    of_the_model = "Intervals hold if the model does. Checks see some wrong models, and not all"
+    if isinstance(content.release, PopulationSums):
+        of_the_model = "Checks see some runs with intervals that are too narrow, and not all"
+    lines.append(f"{of_the_model}: compare the fit with public or simulated data of the same kind.")
     numbers = [("Method", posterior.method)]
     if posterior.method not in ("naive", "averaged"):
         curvature = [] if posterior.hessian == "none" else [("Curvature", posterior.hessian)]

@@ -43,6 +43,9 @@ class ModelComparison:
         Squared distance of the coefficients from zero, in posterior standard deviations.
     p_value : float
         Of `wald` as a chi-squared with a degree of freedom for each column.
+    robust : bool
+        Whether the posterior is that of the population's coefficients: both results then use robust covariances
+        (HC-type), and hold whether or not the model is true.
     """
 
     without: tuple[str, ...]
@@ -50,6 +53,7 @@ class ModelComparison:
     stderr: float
     wald: float
     p_value: float
+    robust: bool = False
 
     def __str__(self) -> str:
         columns = ", ".join(self.without)
@@ -62,7 +66,8 @@ class ModelComparison:
             f"with against without {columns}\n"
             f"log Bayes factor  {factor}\n"
             f"Wald              {self.wald:.4g} on {len(self.without)}, p = {self.p_value:.2g}\n"
-            "The Bayes factor depends on the prior's scale; both results are based on the noisy release."
+            "The Bayes factor depends on the prior's scale; both results are based on the noisy release"
+            f"{' and on robust covariances (HC-type)' if self.robust else ''}."
         )
 
     __repr__ = __str__

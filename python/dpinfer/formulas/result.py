@@ -27,6 +27,7 @@ from dpinfer.inference.posterior.predictive import draw_records
 from dpinfer.models import OwnModel
 from dpinfer.release import Release
 from dpinfer.release.files import write_atomically
+from dpinfer.release.newton.population import PopulationSums
 
 __all__ = ["RegressionFit", "RegressionSummary", "load_regression"]
 
@@ -310,7 +311,8 @@ class RegressionFit:
             If there is no posterior.
         """
         chosen = chosen_weights(self.design, without)
-        return compare_without(self.design, self.posterior, chosen)
+        found = compare_without(self.design, self.posterior, chosen)
+        return replace(found, robust=isinstance(self.release, PopulationSums))
 
     def synthetic(self, new_data: Any, *, n_sets: int = 100, seed: int = 0) -> SyntheticSets:
         """Draw sets of synthetic tables: responses from the posterior predictive, a draw of the coefficients for each.

@@ -52,7 +52,9 @@ class RegressionOptions(TypedDict, total=False):
 class PlanOptions(TypedDict, total=False):
     """Further keyword arguments of :func:`plan_regression`."""
 
+    weights: str | None
     unit: Units | None
+    clusters: str | None
 
 
 def plan_regression(
@@ -77,15 +79,17 @@ def plan_regression(
 
     Parameters
     ----------
-    formula, family, schema, prior_scale, unit
+    formula, family, schema, prior_scale, weights, unit, clusters
         As in :func:`regression`; `unit` for a formula with effects of persons.
     epsilon, delta, n_records, method, adjacency, predictor_spread, simulate, target
         As in :func:`dpinfer.plan_fit`.
     """
-    if set(options) - {"unit"}:
-        raise TypeError(f"plan_regression() got an unexpected keyword argument {min(set(options) - {'unit'})!r}")
-    unit = options.get("unit")
-    found = design(formula, schema, family=family, prior_scale=prior_scale, unit=unit)
+    foreign = set(options) - set(PlanOptions.__annotations__)
+    if foreign:
+        raise TypeError(f"plan_regression() got an unexpected keyword argument {min(foreign)!r}")
+    weights, unit, clusters = options.get("weights"), options.get("unit"), options.get("clusters")
+    _check_survey(weights, unit, clusters, alone=True)
+    found = design(formula, schema, family=family, prior_scale=prior_scale, weights=weights, unit=unit)
     if unit is not None and found.persons is None:
         raise ValueError("unit must be None for a formula without effects of its persons: plan for n_records persons")
     return plan_fit(
@@ -99,6 +103,7 @@ def plan_regression(
         predictor_spread=predictor_spread,
         simulate=simulate,
         target=target,
+        clusters=clusters is not None,
     )
 
 

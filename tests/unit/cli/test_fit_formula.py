@@ -98,6 +98,44 @@ def test_what_is_not_public_is_refused_before_the_charge(place, capsys, formula,
     assert not account.runs()
 
 
+def test_survey_weights_and_clusters(place, capsys):
+    rng = np.random.default_rng(4)
+    x, heavy = rng.uniform(-3.0, 3.0, N), rng.random(N) < 0.3
+    with (place / "people.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["y", "x", "w", "house"])
+        noise = np.repeat(rng.normal(scale=0.5, size=N // 3), 3)  # of a household
+        y, w = np.where(heavy, 3.0, 1.0) * x + noise, np.where(heavy, 4.0, 0.5)
+        writer.writerows(zip(y, x, w, np.arange(N) // 3, strict=True))
+    columns = {
+        "y": 'kind = "continuous"\nbounds = [-20, 20]',
+        "x": 'kind = "continuous"\nbounds = [-3, 3]',
+        "w": 'kind = "continuous"\nbounds = [0, 5]\nmean = 1.55\nsd = 1.6',
+        "house": 'kind = "ignore"',
+    }
+    (place / "schema.toml").write_text("\n".join(f"[columns.{name}]\n{text}" for name, text in columns.items()))
+    dpi.PrivacyLedger.create(place / "spent").add_dataset("people", budget=(50.0, 1e-5))
+    charged = ["--epsilon", "20", "--ledger", str(place / "spent"), "--dataset", "people", "--overwrite"]
+    slopes = []
+    for rest in (["--clusters", "house"], ["--clusters", "house", "--weights", "w"]):
+        assert fit(place, "y ~ x", *charged, *rest) == 0, capsys.readouterr().err
+        assert "cluster-robust" in capsys.readouterr().out
+        slopes.append(dpi.load_regression(place / "out").coefficients()["x"]["mean"])
+    # Weighted means of the slopes 3 and 1: 1.6 and 2.55; standard errors are below 0.05.
+    assert slopes == pytest.approx([1.6, 2.55], abs=0.25)
+    for rest, said in (
+        (["--weights", "y"], "besides the formula's"),
+        (["--clusters", "nobody"], "nobody"),
+        (["--weights", "w", "--test", str(place / "people.csv"), "--family", "binomial"], "--test"),
+    ):
+        assert fit(place, "y ~ x", *charged, *rest) == 2
+        assert said in capsys.readouterr().err
+    given = ["fit", str(place / "people.csv"), "--schema", str(place / "schema.toml"), "--out", str(place / "out")]
+    assert main([*given, "--epsilon", "2", "--delta", "1e-6", "--weights", "w"]) == 2
+    assert "need --formula" in capsys.readouterr().err
+    assert len(dpi.PrivacyLedger(place / "spent").dataset("people").runs()) == 2
+
+
 DRAFT = SCHEMA.replace("bounds = [18, 80]\n", "limits = [0, 120]\n").replace('categories = ["clerk", "cook"]\n', "")
 
 

@@ -56,7 +56,7 @@ def test_a_record_without_a_weight_is_dropped_with_its_units_row(rng):
     np.testing.assert_array_equal(first.fit.release.scores, second.fit.release.scores)
 
 
-def test_rows_in_clusters_that_are_not_protected(rng):
+def test_rows_in_clusters_that_are_not_protected(rng, tmp_path):
     """Whole houses have one x and one error: rows alone would say three times as much as there is."""
     x, error = (np.repeat(part, 3) for part in (rng.uniform(-3.0, 3.0, 1000), rng.normal(size=1000)))
     data = {"y": x + error, "x": x, "w": np.ones(3000), "bare": x, "house": [f"h{place // 3}" for place in range(3000)]}
@@ -64,6 +64,12 @@ def test_rows_in_clusters_that_are_not_protected(rng):
     ratio = together.coefficients().sd[:2] / alone.coefficients().sd[:2]
     np.testing.assert_allclose(ratio, np.sqrt(3.0), rtol=0.08)
     assert "cluster-robust" in str(together.summary())
+    assert together.compare("x").robust
+    assert "robust covariances" in str(together.compare("x"))
+    together.report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "too narrow, and not all" in page
+    assert "hold if the model does" not in page
     with pytest.raises(ValueError, match="clusters must be None with unit"):
         fitted(data, clusters="house", unit=Units("house", max_rows=3.0))
     with pytest.raises(TypeError, match="clusters must be the name of a column"):

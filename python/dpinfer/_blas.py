@@ -6,8 +6,6 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["one_blas_thread"]
-
 
 def one_blas_thread() -> AbstractContextManager[Any]:
     """Let BLAS use one thread, in the whole process, while the block runs.

@@ -6,8 +6,6 @@ import platform
 import sys
 from collections.abc import Iterator
 
-__all__ = ["is_standard", "standard_arithmetic"]
-
 # Kept out of the reach of constant folding: the process's own arithmetic must answer.
 _QUARTER_UNIT = 2.0**-54
 _LEAST_NORMAL = sys.float_info.min

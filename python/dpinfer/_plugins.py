@@ -3,8 +3,6 @@
 from importlib.metadata import entry_points
 from typing import Any
 
-__all__ = ["find_plugin"]
-
 
 def find_plugin(group: str, name: str) -> tuple[Any, str] | None:
     """Return the object that an installed package registers under a name, and the package with its version, or None.

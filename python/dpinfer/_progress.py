@@ -8,8 +8,6 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-__all__ = ["ProgressCallback", "resolve_progress"]
-
 ProgressCallback = Callable[[int, int], None]
 
 # Shorter work shows no bar by default: chosen as a wait that users notice.

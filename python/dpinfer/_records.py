@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from dpinfer.errors import DpinferError, RecordError
 
-__all__ = ["DeferredArray", "as_record_array", "check_container", "known_shape", "warn_of_clamped"]
-
 
 class DeferredArray:
     """Records that are read when NumPy converts them to an array, which private functions do after the charge.

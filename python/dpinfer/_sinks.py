@@ -10,18 +10,6 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "aligned",
-    "csv_cell",
-    "html_text",
-    "picture_label",
-    "printable",
-    "shortened",
-    "terminal_text",
-    "toml_string",
-    "variable_names",
-]
-
 _LONGEST_LABEL = 60  # characters that fit in a column of a report or a legend
 # First characters of spreadsheet formulas, also in the full width of East Asian keyboards.
 _FORMULA = "=+-@|＝＋－＠"

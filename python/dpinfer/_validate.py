@@ -9,15 +9,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "check_choice",
-    "check_float_array",
-    "check_integer",
-    "check_interval",
-    "check_real",
-    "settings_of",
-]
-
 Settings = TypeVar("Settings")
 
 

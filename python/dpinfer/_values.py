@@ -21,8 +21,6 @@ import numpy.typing as npt
 from dpinfer._records import as_record_array
 from dpinfer.errors import RecordError
 
-__all__ = ["as_identities", "as_values", "identity_of", "is_listed", "number_of", "text_of"]
-
 _TRUTHS = {"true": 1.0, "false": 0.0}
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 # The first whole number that a float cannot tell from its neighbour.

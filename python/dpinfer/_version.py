@@ -1,5 +1,3 @@
 """The version, in the one place from which the build and the package read it."""
 
-__all__ = ["__version__"]
-
 __version__ = "0.1.0"

@@ -53,11 +53,13 @@ READ_WITHOUT_PRIVACY = {
     "dpinfer.cli.pipeline.spend": "the replay of the command line runs it",
     "dpinfer.fitting.unknown.release_arguments": "the replay of dpinfer.fit runs it",
     "dpinfer.fitting.unknown.release_numbers": "the replays of dpinfer.fit and of the estimators run it",
+    "dpinfer.mechanism.checkpoint.begun": "the tag of the records stays in a secret file",
     "dpinfer.mechanism.checkpoint.tag_of_records": "its tag stays in a secret file",
     "dpinfer.mechanism.sites.network_records.check_network_records": "returns the records",
     "dpinfer.mechanism.newton.pass_records.open_records": "returns the records",
     "dpinfer.mechanism.newton.person_records.open_persons": "returns the records",
     "dpinfer.mechanism.sources.sparse.sparse_features": "returns the records",
+    "dpinfer.mechanism.sources.sparse.sparse_length": "returns their number to the checks of arrays",
 }
 VERBS_WITHOUT_RECORDS = {"account", "audit", "coverage", "demo", "ledger", "plan", "posterior", "silos"}
 VERBS_OF_SITES = {"site"}  # what a site sends is looked at in tests/unit/silos
@@ -97,9 +99,8 @@ def public_objects():
         if any(part.startswith("_") for part in info.name.split(".")):
             continue
         module = importlib.import_module(info.name)
-        for name in getattr(module, "__all__", ()):
-            value = getattr(module, name)
-            if callable(value) and str(getattr(value, "__module__", "")).startswith("dpinfer"):
+        for name, value in vars(module).items():
+            if not name.startswith("_") and callable(value) and getattr(value, "__module__", "") == info.name:
                 found[f"{value.__module__}.{value.__qualname__}"] = value
     return found
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from dpinfer.errors import LedgerError
 
-__all__ = ["patiently", "same_file", "using", "writing"]
-
 _FORK_SECONDS = 60.0  # as long as a waiting charge (docs/derivations/ledger.md)
 _LONGEST_PAUSE = 0.02  # seconds: far below the time of a composition
 

@@ -20,8 +20,6 @@ from typing import Any
 from dpinfer.accounting._ledger_access import patiently, same_file, using, writing
 from dpinfer.errors import LedgerError, LedgerFormatError
 
-__all__ = ["EntryFile", "LedgerEntry"]
-
 APPLICATION_ID = 0x64704C31  # "dpL1"
 # A new ledger has a second name for a moment while it is put in place.
 _NAME_SECONDS = 2.0

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from dpinfer.accounting._steps import Step, StepKind
 from dpinfer.accounting.gaussian import ndtr, upper_quantile
 
-__all__ = ["Direction", "GridLaw", "discretise", "loss", "noise_range"]
-
 FloatArray = npt.NDArray[np.float64]
 
 UNIT = 2.0**-53  # unit roundoff of double precision

@@ -25,8 +25,6 @@ from dpinfer.accounting.events import (
 from dpinfer.accounting.gaussian import pure_mu
 from dpinfer.errors import UnsupportedEventError
 
-__all__ = ["Step", "StepKind", "pure_as_gaussian", "reduce_event", "split_failure", "split_pure"]
-
 _COVERED = (
     "Covered are: GaussianEvent under every adjacency; PoissonSampled(GaussianEvent) under add_remove and zero_out; "
     "SampledWithoutReplacement(GaussianEvent) under replace_one and zero_out; PureEvent and ApproximateEvent under "

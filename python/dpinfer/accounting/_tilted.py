@@ -15,8 +15,6 @@ from dpinfer.accounting._loss_grid import UNIT, Direction, GridLaw, loss, noise_
 from dpinfer.accounting._steps import Step, StepKind
 from dpinfer.accounting.gaussian import ndtr
 
-__all__ = ["ComposedLaw", "Layout", "compose", "plan_layout"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _N_POINTS = 1201  # of a rough first grid; the certified bound does not depend on it

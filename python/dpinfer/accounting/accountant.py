@@ -20,16 +20,6 @@ from dpinfer.accounting.rdp import rdp_epsilon
 from dpinfer.accounting.sampler_slack import LARGEST_EPSILON, RESERVED_SHARES, reserve_suffices, total_variation_slack
 from dpinfer.errors import UnfoundedEpsilonError
 
-__all__ = [
-    "ACCOUNTANTS",
-    "STATED_TOLERANCE",
-    "AccountantName",
-    "account",
-    "certify",
-    "check_stated_epsilon",
-    "delta_for",
-]
-
 AccountantName: TypeAlias = Literal["pld", "prv", "rdp"]
 ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "prv", "rdp")
 

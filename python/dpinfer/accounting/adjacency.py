@@ -5,8 +5,6 @@ import math
 
 from dpinfer._validate import check_interval
 
-__all__ = ["Adjacency", "add_remove_to_replace_one", "as_adjacency"]
-
 
 class Adjacency(enum.Enum):
     """The relation between data sets that a guarantee protects.

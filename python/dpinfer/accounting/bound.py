@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from dpinfer.accounting.adjacency import Adjacency
 
-__all__ = ["AccountantFallbackWarning", "PrivacyBound"]
-
 
 class AccountantFallbackWarning(UserWarning):
     """The requested accountant failed on this event, and the default one replaced it."""

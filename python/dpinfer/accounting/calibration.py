@@ -14,8 +14,6 @@ from dpinfer.accounting.events import Event, check_event
 from dpinfer.accounting.gaussian import gaussian_epsilon
 from dpinfer.errors import BudgetExceededError
 
-__all__ = ["MAX_NOISE_MULTIPLIER", "MIN_NOISE_MULTIPLIER", "calibrate", "calibrate_noise_multiplier"]
-
 MIN_NOISE_MULTIPLIER = 1e-2  # epsilon of one full-batch step is above 5000
 MAX_NOISE_MULTIPLIER = 1e6  # more noise than 1e6 times the sensitivity leaves no use
 _MAX_EVALUATIONS = 60  # bisection alone needs 60 for double precision

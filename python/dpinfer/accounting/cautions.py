@@ -7,8 +7,6 @@ import warnings
 
 from dpinfer.errors import WeakGuaranteeWarning
 
-__all__ = ["caution_of_delta"]
-
 
 def caution_of_delta(delta: float, n_records: int, *, stacklevel: int = 3) -> None:
     """Warn when delta is at least 1 / n_records.

@@ -15,8 +15,6 @@ from dpinfer.accounting.ledger import LedgerAccount, check_account, find_dataset
 from dpinfer.accounting.ledger_state import LedgerRun, new_cancel_token, read_state, run_of_token
 from dpinfer.errors import BackendUnavailableError, CheckpointError, InsecureReleaseError, LedgerError
 
-__all__ = ["REFUSED_AND_CHARGED", "Charge", "charge_run"]
-
 REFUSED_AND_CHARGED = (
     "The records had been read, and the charge of the run stands, although nothing was drawn: the refusal reveals "
     "something about them. refund_refused=True of PrivacyLedger.dataset (dpinfer fit --refund-refused) takes such "

@@ -21,8 +21,6 @@ from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon, ndtr, 
 from dpinfer.accounting.pld import pld_deltas
 from dpinfer.accounting.sampler_slack import LARGEST_EPSILON, total_variation_slack
 
-__all__ = ["PrivacyCurve", "gaussian_dp_mu", "privacy_curve", "zcdp_rho"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # The curve is known down to about this delta; below it the last value is used.

@@ -12,21 +12,6 @@ from typing import Any, ClassVar, TypeAlias
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting.adjacency import as_adjacency
 
-__all__ = [
-    "ApproximateEvent",
-    "Composed",
-    "Event",
-    "GaussianEvent",
-    "NonPrivateEvent",
-    "PoissonSampled",
-    "PureEvent",
-    "SampledWithoutReplacement",
-    "SelfComposed",
-    "check_event",
-    "event_from_dict",
-    "run_event",
-]
-
 MAX_NESTING = 32  # the library nests 4 levels; a hostile file must not exhaust the stack
 
 

@@ -5,8 +5,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["gaussian_delta", "gaussian_epsilon", "ndtr", "pure_mu", "upper_quantile"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _BISECTIONS = 60  # 60 halvings exhaust double precision

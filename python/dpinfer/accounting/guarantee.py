@@ -12,8 +12,6 @@ from dpinfer._validate import check_choice, check_interval
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.events import Event, check_event, event_from_dict
 
-__all__ = ["NEIGHBOURS", "NOT_PRIVATE", "Guarantee", "guarantee_in_words", "rounded_up"]
-
 FloatArray = npt.NDArray[np.float64]
 
 NOT_PRIVATE = "NOT PRIVATE: the noise came from a seeded generator (for studies only)."

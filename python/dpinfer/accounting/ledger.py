@@ -27,8 +27,6 @@ from dpinfer.accounting.ledger_state import (
 )
 from dpinfer.errors import BudgetExceededError, PrivacyLeakWarning
 
-__all__ = ["LedgerAccount", "PrivacyLedger", "check_account", "find_dataset", "timestamp"]
-
 
 class PrivacyLedger:
     """A file that counts the privacy spent on each of its data sets.

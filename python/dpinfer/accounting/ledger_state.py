@@ -16,20 +16,6 @@ from dpinfer.accounting.events import Composed, Event, event_from_dict
 from dpinfer.accounting.renyi_filter import RenyiFilter
 from dpinfer.errors import LedgerError, LedgerFormatError
 
-__all__ = [
-    "COMPOSITIONS",
-    "FORMAT_NAME",
-    "FORMAT_VERSION",
-    "DatasetState",
-    "LedgerRun",
-    "check_budget",
-    "check_name",
-    "kind_of",
-    "new_cancel_token",
-    "read_state",
-    "run_of_token",
-]
-
 FORMAT_NAME = "dpinfer-ledger"
 FORMAT_VERSION = 1  # see docs/stability.md
 

@@ -13,8 +13,6 @@ from fractions import Fraction
 from dpinfer._plugins import find_plugin
 from dpinfer._validate import check_integer, check_interval
 
-__all__ = ["NoiseTable", "noise_table"]
-
 _GROUP = "dpinfer.noise_laws"
 # Limits of a table: about 300 kB of text in a release, and ten seconds of accounting.
 _LONGEST, _LARGEST, _WORK = 2**14, 2**64, 10**7

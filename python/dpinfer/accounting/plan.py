@@ -15,8 +15,6 @@ from dpinfer.accounting.cautions import caution_of_delta
 from dpinfer.accounting.events import Event, run_event
 from dpinfer.accounting.guarantee import Guarantee
 
-__all__ = ["SAMPLINGS", "PrivacyPlan", "plan_privacy"]
-
 SAMPLINGS = ("poisson", "uniform", "permutation")
 
 

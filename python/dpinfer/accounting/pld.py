@@ -12,8 +12,6 @@ from dpinfer.accounting._tilted import ComposedLaw, Layout, compose, plan_layout
 from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from dpinfer.errors import UnsupportedEventError
 
-__all__ = ["pld_delta", "pld_deltas", "pld_epsilon"]
-
 # The share of delta that cutting the tails of the one-step laws may cost.
 _TAIL_SHARE = 1e-5
 _LEAST_TAIL = 1e-280  # above the least normal double, 2e-308, with room for products

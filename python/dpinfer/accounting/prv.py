@@ -13,8 +13,6 @@ from dpinfer.accounting._steps import Step, StepKind
 from dpinfer.accounting.pld import pld_epsilon
 from dpinfer.errors import UnsupportedEventError
 
-__all__ = ["PRVError", "PRVInterval", "prv_epsilon"]
-
 # The package's memory and time are proportional to the number of mesh points.
 _MAX_MESH = 500_000
 _RELATIVE_ERROR = 0.01  # of epsilon: stated in the docstring

@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from dpinfer.accounting._steps import Step, StepKind
 
-__all__ = ["conversion", "rdp_epsilon", "renyi_divergence"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _LARGEST_ORDER = 10_000  # larger orders suit epsilon below 1e-3 only

@@ -13,8 +13,6 @@ from dpinfer.accounting.events import Event
 from dpinfer.accounting.rdp import conversion, converted, renyi_divergence
 from dpinfer.accounting.sampler_slack import reserve_suffices, total_variation_slack
 
-__all__ = ["RenyiFilter"]
-
 _LARGEST_ORDER = 10_000  # larger orders suit epsilon below 1e-3 only
 # Of delta, for the finite precision of the noise: fixed, because the filter must be.
 _RESERVED_SHARE = 2.0**-20

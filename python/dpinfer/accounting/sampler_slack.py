@@ -16,8 +16,6 @@ from dpinfer.accounting.events import (
     SelfComposed,
 )
 
-__all__ = ["LARGEST_EPSILON", "RESERVED_SHARES", "reserve_suffices", "total_variation_slack"]
-
 # The probability that one coordinate of one step, with noise multiplier s, differs from exact noise is at
 # most s 2**-131 + 2**-138; a step has at most 2**20 coordinates.
 _PER_NOISE_MULTIPLIER = 2.0**-111

@@ -17,8 +17,6 @@ from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.methods import find_method
 from dpinfer.models import GeneralizedLinearModel
 
-__all__ = ["audit"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _RATE = 0.1  # of Poisson samples: the library's usual rate

@@ -9,15 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-__all__ = [
-    "binomial_upper",
-    "gaussian_lower_bound",
-    "mu_from_error_rates",
-    "mu_from_total_errors",
-    "one_run_lower_bound",
-    "one_run_pvalue",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 _PILOT_SHARE = 0.1  # of the trials, to choose the threshold; the others bound the error

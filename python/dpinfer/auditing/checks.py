@@ -17,8 +17,6 @@ from dpinfer.auditing.paths import AuditPath
 from dpinfer.auditing.result import AuditCheck
 from dpinfer.mechanism.random_source import RandomSource
 
-__all__ = ["check_distinguishing", "check_draws", "check_neighbours", "check_noise", "check_sampling"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # So little noise rounds to none: at most 2**31 steps times 1e-12 times 16 standard deviations.

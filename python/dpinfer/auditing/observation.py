@@ -26,8 +26,6 @@ import numpy as np
 
 from dpinfer.mechanism.replay import show
 
-__all__ = ["Observation", "differences", "observe"]
-
 _NOW = datetime.datetime(2001, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)  # an arbitrary fixed time
 _CLOCKS = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns")
 _FILE_EVENTS = frozenset(

@@ -11,8 +11,6 @@ from dpinfer.mechanism import NetworkSettings, run_dp_sep, run_dpvi, run_network
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.models import BayesianNeuralNetwork, GaussianMixture, LogisticRegression
 
-__all__ = ["audit_one_run"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Far from 1: noise that forgets it, or takes its root, is far too small.

@@ -30,8 +30,6 @@ from dpinfer.models import (
     SiteModel,
 )
 
-__all__ = ["AuditPath", "Opened", "audit_paths", "draw_paths", "model_paths", "sampling_paths"]
-
 FloatArray = npt.NDArray[np.float64]
 Opened: TypeAlias = Callable[[int, float], FloatArray]
 

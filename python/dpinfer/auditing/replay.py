@@ -31,8 +31,6 @@ from dpinfer.auditing.replay_scenario import (
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.mechanism.replay import NoisedSum, Tape, TapeRecorder
 
-__all__ = ["ReplayCheck", "ReplayResult", "replay_audit"]
-
 # With which a correct mechanism's noise fails, for each scenario; keys are frozen, so that it fails always or never.
 NOISE_RATE = 1e-9
 _BUDGET = (1e6, 1e-5)  # (epsilon, delta) that no scenario exhausts

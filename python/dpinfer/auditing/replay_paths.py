@@ -58,8 +58,6 @@ from dpinfer.models import (
     from_gradient,
 )
 
-__all__ = ["SECRET", "checkpointed", "library_scenarios", "mixture_points", "own_logistic", "public_plan"]
-
 FloatArray = npt.NDArray[np.float64]
 
 CHECKPOINT = "run.checkpoint"

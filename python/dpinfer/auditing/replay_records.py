@@ -17,21 +17,6 @@ from dpinfer.auditing.replay_scenario import Neighbour
 from dpinfer.mechanism import RowSource, ShardedRows
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel, PoissonRegression
 
-__all__ = [
-    "FAR",
-    "N_RECORDS",
-    "Records",
-    "append",
-    "in_blocks",
-    "in_shards",
-    "in_sparse_blocks",
-    "neighbours",
-    "put",
-    "regression_records",
-    "single_column",
-    "single_precision",
-]
-
 FloatArray = npt.NDArray[np.float64]
 Records = tuple[npt.NDArray[Any], ...]
 

@@ -24,23 +24,6 @@ from dpinfer.accounting import (
 )
 from dpinfer.mechanism.replay import NoisedSum
 
-__all__ = [
-    "DATASET",
-    "FAILURE",
-    "LEDGER",
-    "PURE",
-    "Mechanisms",
-    "Neighbour",
-    "Place",
-    "Scenario",
-    "Watched",
-    "charges_of",
-    "mechanisms_of",
-    "mechanisms_of_event",
-    "missing",
-    "stated_by",
-]
-
 # How often each mechanism, or the epsilon of all that are pure, and the delta of those that may fail.
 Mechanisms: TypeAlias = "Counter[tuple[Any, ...]]"
 

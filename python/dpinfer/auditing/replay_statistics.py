@@ -23,8 +23,6 @@ from dpinfer.auditing.replay_scenario import Place, Scenario
 from dpinfer.mechanism import private_sum, release_bounds, release_categories, release_count, run_statistic
 from dpinfer.models import BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
 
-__all__ = ["statistics", "unknowns"]
-
 
 def statistics(adjacency: Adjacency) -> Iterator[Scenario]:
     """Yield a scenario for each release of a statistic."""

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["AuditCheck", "AuditResult", "OneRunResult"]
-
 
 @dataclass(frozen=True)
 class AuditCheck:

@@ -7,8 +7,6 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_integer
 
-__all__ = ["CalibrationCurve", "ExpectedCalibrationError", "calibration_curve", "expected_calibration_error"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

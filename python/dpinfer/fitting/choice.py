@@ -7,8 +7,6 @@ from typing import Any
 
 from dpinfer._validate import check_interval
 
-__all__ = ["MODEL", "POPULATION", "Candidate", "Choice", "choose"]
-
 MODEL, POPULATION = "model", "population"
 _WITHOUT_MODEL = "needs no true model (robust, HC-type)"
 _ROBUST = "the population's coefficients cost at most 25% of width"

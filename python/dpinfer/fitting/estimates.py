@@ -10,8 +10,6 @@ from dpinfer._sinks import html_text, shortened
 from dpinfer.inference import Posterior
 from dpinfer.inference.posterior.causes import causes
 
-__all__ = ["EstimateRow", "estimate_rows", "estimates_table"]
-
 # Intervals that reach farther than this many times the median one are cut in the picture.
 _CUT = 12.0
 

@@ -9,8 +9,6 @@ from dpinfer.models import Model
 from dpinfer.release.archive import parse_json
 from dpinfer.release.files import write_atomically
 
-__all__ = ["PLAN_FILE", "POSTERIOR_FILE", "RELEASE_FILE", "load_plan", "save_plan", "write_plan"]
-
 PLAN_FILE, RELEASE_FILE, POSTERIOR_FILE = "plan.json", "fit.release", "fit.posterior"
 _FORMAT, _VERSION = "dpinfer-fit", 1
 _LARGEST = 1 << 24  # bytes: a plan has some kB; a hostile file must not allocate more

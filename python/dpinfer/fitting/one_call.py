@@ -34,8 +34,6 @@ from dpinfer.models import Model
 from dpinfer.release import Release
 from dpinfer.release.parts import Part, check_leaks, check_parts
 
-__all__ = ["FitOptions", "fit"]
-
 _STAND_IN = {"n_records": 10_000, "response_scale": 1.0}
 _PLAN_OPTIONS = ("adjacency", "response_scale", "predictor_spread", "simulate", "target")
 

@@ -32,8 +32,6 @@ from dpinfer.methods import (
 from dpinfer.models import GeneralizedLinearModel, Model, OwnModel, model_from_dict
 from dpinfer.release import Release
 
-__all__ = ["FitPlan", "plan_fit"]
-
 ESTIMANDS = ("auto", MODEL, POPULATION)
 _LARGEST_SCALE = 1e10  # of responses, for the population's target: what run_newton admits
 

@@ -26,8 +26,6 @@ from dpinfer.models import Model, OwnModel
 from dpinfer.release import GradientTrace, Release
 from dpinfer.release.newton.population import PopulationSums
 
-__all__ = ["NARROW", "Picture", "ReportContent", "cards", "found_width", "page", "promise", "render"]
-
 # Media type, content and caption.
 Picture: TypeAlias = tuple[str, bytes, str]
 # Ending of the names of pictures that repeat another one for a narrow screen.

@@ -15,8 +15,6 @@ from dpinfer.models import Model
 from dpinfer.release import Release, load_release
 from dpinfer.release.files import write_atomically
 
-__all__ = ["Fit", "FitSummary", "load_fit"]
-
 
 @dataclass(frozen=True)
 class FitSummary:

@@ -23,18 +23,6 @@ from dpinfer.release import BoundsRelease
 from dpinfer.release.guarantee import Guaranteed
 from dpinfer.release.parts import Part
 
-__all__ = [
-    "UNKNOWN_ARGUMENTS",
-    "ReleasedArguments",
-    "check_unknown_names",
-    "keep_with",
-    "plan_unknown_arguments",
-    "release_arguments",
-    "release_numbers",
-    "split_arguments",
-    "try_out",
-]
-
 T = TypeVar("T")
 
 # How many columns' quantiles each takes.

@@ -15,8 +15,6 @@ from dpinfer.inference.posterior.arviz_export import POINT, Groups, attributes_o
 from dpinfer.inference.posterior.predictive import draw_records
 from dpinfer.models import LinearRegression
 
-__all__ = ["regression_to_arviz", "shown"]
-
 FloatArray = npt.NDArray[np.float64]
 
 Drawn = tuple[FloatArray, dict[str, tuple[str, list[str], FloatArray]]]

@@ -17,8 +17,6 @@ from dpinfer.inference.posterior.combination import combine
 from dpinfer.inference.posterior.summary import RESIDUAL_SPREAD
 from dpinfer.models import LinearRegression
 
-__all__ = ["CoefficientTable", "combination", "tabulate"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _DRAWS, _SEED = 16_384, 0  # Monte Carlo error below 1% of a standard deviation; the seed is arbitrary

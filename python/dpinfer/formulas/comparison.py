@@ -16,8 +16,6 @@ from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.models import LinearRegression
 from dpinfer.models.bijectors import softplus
 
-__all__ = ["ModelComparison", "chosen_weights", "compare_without"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _BATCHES, _NODES = 8, 7  # of the error of a logarithm, each with a few draws at least; nodes for one normal factor

@@ -41,8 +41,6 @@ from dpinfer.models import (
 from dpinfer.models.person_model import MOST_ROWS, PERSON_FAMILIES
 from dpinfer.tabular import BinaryColumn, Column, ContinuousColumn, IgnoredColumn, Schema
 
-__all__ = ["FAMILIES", "MOST_COLUMNS", "Design", "DesignColumn", "count_columns", "design"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 

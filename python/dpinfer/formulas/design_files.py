@@ -11,8 +11,6 @@ from dpinfer.mechanism import Units
 from dpinfer.release.files import write_atomically
 from dpinfer.tabular import Schema
 
-__all__ = ["DESIGN_FILE", "load_design", "save_design", "save_first"]
-
 DESIGN_FILE = "regression.json"
 _FORMAT, _VERSION, _LARGEST = "dpinfer-regression", 1, 1 << 24
 

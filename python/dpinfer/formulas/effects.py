@@ -15,8 +15,6 @@ from dpinfer.inference import Posterior
 from dpinfer.models import MultinomialRegression
 from dpinfer.tabular import ContinuousColumn
 
-__all__ = ["DRAWS", "SEED", "complete_points", "marginal_effects", "predicted_mean"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 

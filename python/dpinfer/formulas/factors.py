@@ -20,17 +20,6 @@ from dpinfer.formulas import intervals
 from dpinfer.formulas.intervals import Interval
 from dpinfer.tabular import BinaryColumn, CategoricalColumn, Column, ContinuousColumn, Schema
 
-__all__ = [
-    "Factor",
-    "Part",
-    "Values",
-    "category_labels",
-    "compile_factor",
-    "compile_offset",
-    "compile_response",
-    "of_persons",
-]
-
 FloatArray = npt.NDArray[np.float64]
 Values = Mapping[str, FloatArray]
 

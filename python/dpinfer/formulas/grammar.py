@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from dpinfer.errors import BackendUnavailableError
 
-__all__ = ["Formula", "Group", "parse", "read_group"]
-
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m|[⧛⧚]")
 _LONGEST = 10_000  # characters: no reasonable formula is longer, and the parser's time is bounded
 _COMPARISON = re.compile(r"[<>]|[=!]=")

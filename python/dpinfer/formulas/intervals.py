@@ -6,8 +6,6 @@
 import math
 from collections.abc import Callable
 
-__all__ = ["FUNCTIONS", "Interval", "add", "divide", "multiply", "negate", "power"]
-
 Interval = tuple[float, float]
 
 _LARGEST = 1e30  # squares and their sums stay far from overflow

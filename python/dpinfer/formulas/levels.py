@@ -17,8 +17,6 @@ from dpinfer.formulas.reference_points import reference_values
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.tabular import ContinuousColumn
 
-__all__ = ["HORSESHOE", "Effects", "Layout", "layout_of"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 

@@ -27,8 +27,6 @@ from dpinfer.inference.newton.pooling import Block, Pooled, ScalePrior, pooled
 from dpinfer.inference.posterior.mixture import mixture_quantile
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, LogisticRegression, ProbitRegression
 
-__all__ = ["MixedFit", "with_learned_scales"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Twice the log ratio is below the 5% point of its law where the scale is zero: half zero, half chi-squared of one.

@@ -17,8 +17,6 @@ from dpinfer.models.adapters.gradients import uniforms_of
 from dpinfer.models.adapters.own_model import ModelCode, Words
 from dpinfer.models.bijectors import sigmoid
 
-__all__ = ["SIZE", "OwnRegression"]
-
 FloatArray = npt.NDArray[np.float64]
 
 SIZE = "size"

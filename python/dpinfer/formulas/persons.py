@@ -18,8 +18,6 @@ from dpinfer.inference.newton.own_model import law_of_effects
 from dpinfer.inference.newton.persons import NOT_TOLD, BoundedEffects
 from dpinfer.models import PersonModel
 
-__all__ = ["EffectComparison", "PersonFit"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _ENDS = 16_384  # draws for ends of intervals

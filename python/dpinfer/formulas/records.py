@@ -19,8 +19,6 @@ from dpinfer.tabular.decoding import DecodedChunk, decode, lacking_value, undecl
 from dpinfer.tabular.frames import raw_frame, raw_records
 from dpinfer.tabular.reading import RawColumn
 
-__all__ = ["UnreadRecords", "predictors", "unread_columns"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -7,8 +7,6 @@ from scipy import special
 from dpinfer.formulas.factors import category_labels
 from dpinfer.tabular import ContinuousColumn, Schema
 
-__all__ = ["reference_values"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _REFERENCE_POINTS = 4096  # points of a rank-1 lattice on the public design: deterministic averages

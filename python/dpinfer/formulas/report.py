@@ -13,8 +13,6 @@ from dpinfer.formulas.design import Design
 from dpinfer.tabular import ContinuousColumn
 from dpinfer.tabular.columns import Column
 
-__all__ = ["columns_section", "estimates", "labelled"]
-
 _WITHOUT_A_VALUE = {
     "drop": "A record without a value is dropped.",
     "refuse": "A record without a value is refused, with the file.",

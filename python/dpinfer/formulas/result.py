@@ -29,8 +29,6 @@ from dpinfer.release import Release
 from dpinfer.release.files import write_atomically
 from dpinfer.release.newton.population import PopulationSums
 
-__all__ = ["RegressionFit", "RegressionSummary", "load_regression"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _FAMILIES = {

@@ -27,8 +27,6 @@ from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.methods import method_with
 from dpinfer.tabular import Schema, SchemaDraft
 
-__all__ = ["RegressionOptions", "plan_regression", "regression"]
-
 
 class RegressionOptions(TypedDict, total=False):
     """Further keyword arguments of :func:`regression`."""

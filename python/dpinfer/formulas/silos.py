@@ -10,8 +10,6 @@ from dpinfer.mechanism import Silos
 from dpinfer.models import Model
 from dpinfer.tabular import Schema
 
-__all__ = ["SiloTable", "asked_of_sites"]
-
 
 class SiloTable:
     """A site's table, as `X` of a :class:`dpinfer.mechanism.silos.Site`, for `dpi.regression` over silos.

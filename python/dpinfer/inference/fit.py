@@ -34,8 +34,6 @@ from dpinfer.release import (
     StatisticRelease,
 )
 
-__all__ = ["ROOMS", "noise_aware_posterior"]
-
 
 def noise_aware_posterior(
     release: Release,

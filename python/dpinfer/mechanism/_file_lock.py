@@ -6,8 +6,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["exclusive"]
-
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[bool]:

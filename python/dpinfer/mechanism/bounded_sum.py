@@ -26,8 +26,6 @@ from dpinfer.mechanism.sources.row_source import MAX_ROWS, Records, RowSource
 from dpinfer.mechanism.sources.sparse import is_sparse
 from dpinfer.release import SumRelease
 
-__all__ = ["Contribution", "private_sum", "released_sum"]
-
 FloatArray = npt.NDArray[np.float64]
 # From a block of rows, (B,) or (B, d), to what each of them adds, (B, s).
 Contribution = Callable[[FloatArray], npt.ArrayLike]

@@ -19,8 +19,6 @@ from dpinfer.errors import CheckpointError
 from dpinfer.mechanism._file_lock import exclusive
 from dpinfer.release.files import write_atomically
 
-__all__ = ["RunCheckpoint", "RunRecord", "tag_of_records"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _MAGIC = b"dpinfer checkpoint 1\nSECRET: whoever reads this file can take the noise out of the release.\n"

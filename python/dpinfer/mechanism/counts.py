@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from dpinfer.mechanism import _native
 
-__all__ = ["noisy_counts"]
-
 IntArray = npt.NDArray[np.int64]
 
 # More than the rounding of the square root and of one product.

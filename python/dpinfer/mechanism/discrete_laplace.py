@@ -9,8 +9,6 @@ from fractions import Fraction
 
 from dpinfer.mechanism import _native
 
-__all__ = ["KeystreamIntegers", "discrete_laplace", "laplace_mechanism", "laplace_share"]
-
 _NOISE_DOMAIN = 1  # number of the generator's domain for noise
 _BLOCK_BYTES = 64  # of a block of ChaCha20
 _BLOCKS_PER_CALL = 256  # speed only

@@ -14,8 +14,6 @@ from dpinfer.accounting import Adjacency, PureEvent
 from dpinfer.mechanism.discrete_laplace import laplace_mechanism
 from dpinfer.mechanism.private_run import ReleaseTerms
 
-__all__ = ["LatticeSum", "NormSum", "pure_terms"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 

@@ -11,8 +11,6 @@ import numpy as np
 from dpinfer._records import check_container, known_shape
 from dpinfer.errors import RecordError
 
-__all__ = ["check_columns", "check_layout", "check_numbers", "check_response", "check_values", "has_weights"]
-
 
 def check_numbers(name: str, array: Any) -> None:
     """Refuse objects that are not arrays, and arrays without real numbers.

@@ -20,8 +20,6 @@ import numpy as np
 
 from dpinfer.models import Model
 
-__all__ = ["noise_key", "noise_step"]
-
 _INSTALLED = ("site-packages", "dist-packages")
 _WITH_MODULES = (types.FunctionType, types.BuiltinFunctionType, np.ufunc, type)
 _CODE = ("co_code", "co_consts", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_argcount", "co_flags")

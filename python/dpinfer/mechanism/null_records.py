@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from dpinfer.accounting import Adjacency
 
-__all__ = ["without_null_records"]
-
 Array = npt.NDArray[Any]
 Features = TypeVar("Features", bound=Array)
 

@@ -21,8 +21,6 @@ from dpinfer.errors import CheckpointError, LedgerError, RecordError
 from dpinfer.mechanism.checkpoint import RunCheckpoint, RunRecord, begun, binding, tag_of_records
 from dpinfer.mechanism.random_source import RandomSource
 
-__all__ = ["CheckpointArgument", "PrivacyTerms", "PrivateRun", "ReleaseTerms", "private_run"]
-
 FloatArray = npt.NDArray[np.float64]
 CheckpointArgument = str | os.PathLike[str] | RunCheckpoint | None
 

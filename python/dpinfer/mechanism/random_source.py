@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 
 from dpinfer._validate import check_integer
 
-__all__ = ["InsecureRNG", "OSRandomSource", "RandomSource"]
-
 
 class RandomSource(ABC):
     """Gives each run a fresh 32-byte key for ChaCha20.

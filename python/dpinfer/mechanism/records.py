@@ -18,16 +18,6 @@ from dpinfer.mechanism.sources.shards import ShardedRows
 from dpinfer.mechanism.sources.sparse import CodedRows, SparseFeatures, is_sparse, sparse_features
 from dpinfer.models import ConjugateModel
 
-__all__ = [
-    "check_arguments",
-    "check_conjugate_records",
-    "check_points",
-    "check_records",
-    "check_rows",
-    "load_records",
-    "load_source",
-]
-
 Features = npt.NDArray[np.float64] | npt.NDArray[np.float32]
 
 _MAX_RECORDS = 2**31  # exact integer sums of 64 bits are proved for so many

@@ -25,8 +25,6 @@ from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.run_state import restore, snapshot
 from dpinfer.mechanism.sources.row_source import RowSource
 
-__all__ = ["Algorithm", "RunControl", "check_plan", "check_source", "guarantee_fields", "run_once", "run_steps"]
-
 FloatArray = npt.NDArray[np.float64]
 Loaded = TypeVar("Loaded")
 

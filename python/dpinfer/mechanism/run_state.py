@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from dpinfer.errors import CheckpointError
 
-__all__ = ["hash_numbers", "restore", "snapshot"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

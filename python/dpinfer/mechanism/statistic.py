@@ -25,8 +25,6 @@ from dpinfer.mechanism.sums import Records, RowSource, ShardedRows
 from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential, Model
 from dpinfer.release import CountRelease, StatisticRelease
 
-__all__ = ["clipped_information", "default_clip", "drawn", "has_statistic", "lattice_of", "run_statistic", "total_of"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _CHUNK = 1 << 16  # records at once: memory only

@@ -14,8 +14,6 @@ from dpinfer._validate import check_interval
 from dpinfer._values import is_listed
 from dpinfer.errors import RecordError
 
-__all__ = ["Clusters", "Units", "check_identities"]
-
 _MOST_ROWS = 1e6  # noise grows in proportion: more are of no use
 
 

@@ -16,8 +16,6 @@ from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.models import Model
 from dpinfer.release import Release
 
-__all__ = ["DoesNotApplyError", "MechanismPlan", "Method", "RunSettings", "Settings", "StatisticPlan", "Target"]
-
 Settings: TypeAlias = Mapping[str, Any]
 
 

@@ -49,8 +49,6 @@ from dpinfer.release import (
     StatisticRelease,
 )
 
-__all__ = ["DPVIMethod", "NewtonMethod", "SepMethod", "StatisticMethod"]
-
 # Full batches, since subsampling buys no accuracy, and tens of steps (docs/dp-sep.md, "Choices").
 _SEP_RATE, _SEP_STEPS = 1.0, 50
 _HIDDEN = "the noise would hide how large scores are"

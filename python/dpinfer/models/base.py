@@ -6,8 +6,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FloatArray", "Model"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -16,8 +16,6 @@ from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.release.guarantee import DERIVED, Guaranteed
 from dpinfer.release.parts import Part
 
-__all__ = ["BayesianNeuralNetwork", "NetworkWeights", "output_moments"]
-
 _CHUNK = 4096  # rows at once: memory only
 _LEAST_VARIANCE = 1e-290  # avoids division by zero
 

@@ -3,8 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["log_sigmoid", "sigmoid", "softplus", "softplus_inverse"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

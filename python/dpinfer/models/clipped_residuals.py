@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from dpinfer.models.glm import GeneralizedLinearModel
 
-__all__ = ["ClippedResidual", "ResponseGrid"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Predictors: of zeros and ones, and of counts up to that of the largest mean.

@@ -15,8 +15,6 @@ from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.models.conjugate_distributions import DirichletOnLogits, GammaOnSoftplus
 from dpinfer.models.conjugate_model import ConjugateModel
 
-__all__ = ["BetaBernoulli", "BetaBinomial", "DirichletCategorical", "GammaExponential"]
-
 _SMALL = 1e-300  # avoids division by zero
 _QUANTILES = 2048  # of an exponential record (docs/derivations/noise-aware-posterior.md)
 _SMALLEST_INFORMATION = 1e-12  # keeps steps finite

@@ -11,8 +11,6 @@ from dpinfer._validate import check_choice, check_float_array, check_integer, ch
 from dpinfer.models.base import FloatArray
 from dpinfer.models.bijectors import log_sigmoid, sigmoid, softplus, softplus_inverse
 
-__all__ = ["BIJECTORS", "SPACES", "ConjugateDistribution", "DirichletOnLogits", "GammaOnSoftplus"]
-
 BIJECTORS = ("stick_breaking", "softmax")
 SPACES = ("constrained", "unconstrained")
 

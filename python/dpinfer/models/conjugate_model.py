@@ -10,8 +10,6 @@ from dpinfer.models.base import FloatArray, Model
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.models.conjugate_distributions import ConjugateDistribution
 
-__all__ = ["ConjugateModel"]
-
 _GAUSS_HERMITE_NODES = 64  # exact to degree 127
 _MAX_POINTS = 1_000_000  # of a product rule: memory
 _DIFFERENCE = 1e-4  # of central differences of smooth functions: error of order 1e-8

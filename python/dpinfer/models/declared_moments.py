@@ -4,8 +4,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-__all__ = ["indicators_of", "moments_of_means", "with_variances"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _ALIKE = 1e-9  # a mean and a mean square from a file agree up to rounding

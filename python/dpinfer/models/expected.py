@@ -13,16 +13,6 @@ import numpy.typing as npt
 from dpinfer._validate import check_interval
 from dpinfer.models.base import Model
 
-__all__ = [
-    "DispersionClipping",
-    "ExpectedGradients",
-    "InformedModel",
-    "default_max_grad_norm",
-    "dispersion_clipping",
-    "expected_gradients",
-    "prior_predictive_norm",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 _SIZE = 2**15  # 32 768 simulated records: moments err by 1 / sqrt(32 768), 0.6%

@@ -13,8 +13,6 @@ from dpinfer._validate import check_float_array, check_integer, check_interval, 
 from dpinfer.models.base import FloatArray, Model
 from dpinfer.models.bijectors import sigmoid, softplus
 
-__all__ = ["GaussianMixture"]
-
 _START_RAW_SCALE = -2.0  # small scales: the start is near the prior's centre
 
 

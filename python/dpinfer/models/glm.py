@@ -16,13 +16,6 @@ from dpinfer.models.bijectors import log_sigmoid, sigmoid
 from dpinfer.models.normal_prior import NormalPriorModel
 from dpinfer.models.survey_weights import SurveyWeights
 
-__all__ = [
-    "GeneralizedLinearModel",
-    "LogisticRegression",
-    "PoissonRegression",
-    "ProbitRegression",
-]
-
 _LARGEST_LOG_RATE = 40.0  # exp(40) counts, more than any record
 _NODES, _BISECTIONS = 40, 60  # of a public mean: far beyond what a prediction needs
 # Parameters drawn from the prior where records are, too.

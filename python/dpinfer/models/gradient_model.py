@@ -9,8 +9,6 @@ from dpinfer.models.base import FloatArray
 from dpinfer.models.glm import GeneralizedLinearModel
 from dpinfer.models.normal_prior import NormalPriorModel
 
-__all__ = ["GradientModel", "check_row_gradients"]
-
 _CHECKED_ROWS = 33  # odd, so that parts have different sizes
 
 

@@ -10,16 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-__all__ = [
-    "chi_mean",
-    "chi_second_moment",
-    "chi_slope",
-    "huber_slope",
-    "huber_variance",
-    "mallows_mean",
-    "mallows_moment",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 _SHARES = (np.arange(400) + 0.5) / 400.0

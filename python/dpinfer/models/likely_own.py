@@ -9,8 +9,6 @@ import numpy.typing as npt
 from dpinfer.models.adapters.own_model import OwnModel
 from dpinfer.models.size_shares import SIZE_EDGES
 
-__all__ = ["LikelyOwnRecords"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _SEED = 20_261_125

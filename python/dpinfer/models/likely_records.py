@@ -15,8 +15,6 @@ from dpinfer.models.likely_own import LikelyOwnRecords
 from dpinfer.models.size_shares import SIZE_EDGES
 from dpinfer.models.whitening import shrink_moments, transport
 
-__all__ = ["Curves", "KnownCurves", "LikelyRecords"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _SEED = 20_261_124

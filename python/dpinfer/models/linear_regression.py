@@ -14,8 +14,6 @@ from dpinfer.models.bijectors import log_sigmoid, sigmoid, softplus, softplus_in
 from dpinfer.models.glm import GeneralizedLinearModel
 from dpinfer.models.normal_inverse_gamma import NormalInverseGamma
 
-__all__ = ["DispersionMoments", "LinearRegression"]
-
 _START_RAW_SCALE = -6.0  # small scales: the start is near the prior's centre
 _GAUSS_HERMITE_NODES = 64  # exact to degree 127
 _SMALL = 1e-300  # avoids division by zero

@@ -11,8 +11,6 @@ from dpinfer.models.adapters.gradients import uniforms_of
 from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
 from dpinfer.models.base import FloatArray
 
-__all__ = ["MultinomialRegression"]
-
 _MOST_CLASSES = 100  # a coefficient for each class and column: more were not tried
 
 

@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from dpinfer.models.clipped_residuals import ResponseGrid
 
-__all__ = ["ExpectedResidual", "NormalDesign", "PredictorLaw", "best_clip", "means_of_laws"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(25)

@@ -9,8 +9,6 @@ import numpy.typing as npt
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.models.base import FloatArray
 
-__all__ = ["NormalInverseGamma"]
-
 
 @dataclass(frozen=True, eq=False)
 class NormalInverseGamma:

@@ -7,8 +7,6 @@ from dpinfer._validate import check_float_array, check_integer
 from dpinfer.models.base import FloatArray, Model
 from dpinfer.models.bijectors import sigmoid, softplus
 
-__all__ = ["NormalPriorModel"]
-
 _START_RAW_SCALE = -6.0  # small scales: the start is near the prior's centre
 
 

@@ -13,8 +13,6 @@ from dpinfer.models.glm import LogisticRegression, PoissonRegression, ProbitRegr
 from dpinfer.models.linear_regression import LinearRegression
 from dpinfer.models.person_model import PersonModel
 
-__all__ = ["model_from_dict", "register_model"]
-
 _GROUP = "dpinfer.models"
 _KINDS: dict[str, type[Model]] = {
     kind.__name__: kind

@@ -6,8 +6,6 @@ import numpy as np
 
 from dpinfer.models.base import FloatArray
 
-__all__ = ["SiteModel"]
-
 
 @runtime_checkable
 class SiteModel(Protocol):

@@ -9,8 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-__all__ = ["HIDDEN_SIZES", "SIZE_EDGES", "SizeShares", "clips_of", "combined", "differences", "pointed"]
-
 FloatArray = npt.NDArray[np.float64]
 
 SIZE_EDGES = np.exp2(0.5 * np.arange(-4, 18))  # in units of the usual size

@@ -7,8 +7,6 @@ from contextvars import ContextVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["steady_inverse", "steady_solve", "watched"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _SMALLEST = 1e-300  # avoids division by zero

@@ -7,8 +7,6 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_interval
 
-__all__ = ["SurveyWeights"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Onward", "ShrunkenMoments", "onward", "shrink_moments", "shrink_to_level", "transport"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _LEAST_SHARE_OF_TRACE = 0.05

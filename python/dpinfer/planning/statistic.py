@@ -7,8 +7,6 @@ from dpinfer.accounting import Adjacency
 from dpinfer.mechanism.statistic import clipped_information, default_clip
 from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
 
-__all__ = ["predict_statistic"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _PRIOR_DRAWS = 256  # the median over the prior errs by 1.25 / sqrt(256), 8% of its spread

@@ -7,8 +7,6 @@ from dpinfer.auditing import AuditResult
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["audit"]
-
 
 def audit(result: AuditResult, *, ax: "Axes | None" = None) -> "Axes":
     """Draw each lower bound on mu as a share of the claim; a correct mechanism stays left of 1.

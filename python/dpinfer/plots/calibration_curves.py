@@ -11,8 +11,6 @@ from dpinfer.diagnostics import CalibrationCurve
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["calibration", "calibration_error"]
-
 Curves = CalibrationCurve | Mapping[str, CalibrationCurve]
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from dpinfer.inference import Posterior
 
-__all__ = ["posterior", "select_parameters"]
-
 _SORTS = ("given", "mean", "clarity", "privacy")
 
 

@@ -5,16 +5,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "ACCENT",
-    "FAINT",
-    "INK",
-    "NOISE",
-    "SIGNAL",
-    "axes_or_new",
-    "tidy",
-]
-
 # Distinguishable with the common colour-vision deficiencies (Okabe and Ito, 2008) and by lightness in print.
 INK = "#222222"
 FAINT = "#c9ced6"

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from dpinfer.inference import Posterior
 
-__all__ = ["gradient_fit", "trace"]
-
 _MAXIMUM_LINES = 12  # lines that a picture can hold
 _FIT_BINS = 20  # of a scatter, each with a visible mean
 

@@ -9,8 +9,6 @@ from dpinfer.accounting import Guarantee
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["trade_off"]
-
 _N_POINTS = 201  # of a curve: no corner is visible
 
 

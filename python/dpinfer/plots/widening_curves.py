@@ -7,8 +7,6 @@ if TYPE_CHECKING:
 
     from dpinfer.planning import PlanGrid
 
-__all__ = ["widening"]
-
 
 def widening(grid: "PlanGrid", *, ax: "Axes | None" = None) -> "Axes":
     """Draw the factor by which privacy widens the median parameter's interval against epsilon, a line for each N.

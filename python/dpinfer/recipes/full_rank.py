@@ -11,8 +11,6 @@ import numpy.typing as npt
 from dpinfer.models import OwnModel
 from dpinfer.models.bijectors import softplus
 
-__all__ = ["GuideStart", "full_rank_start", "moved_guide", "pack_guide", "simulated_start", "unpack_guide"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Draws of the prior, rows of each, an arbitrary seed (docs/derivations/any-model.md, "A full-rank guide").

@@ -23,17 +23,6 @@ from dpinfer.recipes.scaling import (
 )
 from dpinfer.release import GradientTrace
 
-__all__ = [
-    "RECIPES",
-    "GradientArguments",
-    "GradientOptions",
-    "GradientRun",
-    "GradientSettings",
-    "choose_gradient_run",
-    "default_recipe",
-    "natural_scaling",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Defaults of the recipes; "tied" and "steady" also have Fisher scaling.

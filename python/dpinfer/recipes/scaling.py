@@ -14,16 +14,6 @@ from dpinfer._validate import check_choice, check_float_array, check_integer, ch
 from dpinfer.models import InformedModel, Model
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 
-__all__ = [
-    "FisherScaling",
-    "GradScale",
-    "LearningRate",
-    "Schedule",
-    "StepPolicy",
-    "largest_natural_rate",
-    "steady_rate",
-]
-
 FloatArray = npt.NDArray[np.float64]
 Schedule = Callable[[int, FloatArray], npt.ArrayLike]
 GradScale = float | tuple[float, float] | npt.ArrayLike | Schedule

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["pack_archive", "parse_json", "unpack_archive", "unpack_array"]
-
 _MAGIC = b"\x93NUMPY\x01\x00"
 # Each repetition must end in a comma: nothing here can be matched in two ways, so that a long header costs no time.
 _HEADER = re.compile(

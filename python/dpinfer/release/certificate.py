@@ -14,8 +14,6 @@ from dpinfer.release.files import release_bytes
 from dpinfer.release.guarantee import Release
 from dpinfer.verify_release import SIGNED, canonical, sha256
 
-__all__ = ["certificate"]
-
 # Header fields that a certificate keeps elsewhere, or that do not concern privacy.
 _ELSEWHERE = {"accountant", "adjacency", "certified_epsilon", "delta", "event", "leaks", "other_parts", "secure"}
 _NOT_BOUNDS = _ELSEWHERE | {"model_spec", "names", "positions_are_params", "settings"}

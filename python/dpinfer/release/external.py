@@ -9,8 +9,6 @@ from dpinfer._validate import check_choice, check_float_array, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
 from dpinfer.release.trace import GradientTrace
 
-__all__ = ["release_from_arrays"]
-
 
 def release_from_arrays(
     params: npt.ArrayLike,

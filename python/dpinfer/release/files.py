@@ -25,8 +25,6 @@ from dpinfer.release.statistic import StatisticRelease
 from dpinfer.release.sums import SumRelease
 from dpinfer.release.trace import GradientTrace
 
-__all__ = ["load_release", "release_bytes", "save_release", "write_atomically"]
-
 Kind = TypeVar("Kind", bound=Release)
 
 FORMAT_VERSION = 2  # see docs/stability.md

@@ -7,8 +7,6 @@ from typing import Any
 from dpinfer.accounting import Adjacency, Composed, Event, as_adjacency, event_from_dict
 from dpinfer.accounting.events import check_event
 
-__all__ = ["Part", "check_leaks", "check_parts", "compose", "part_from_dict"]
-
 _LONGEST_TEXT = 1000  # characters; a hostile file must not fill a page
 
 

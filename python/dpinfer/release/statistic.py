@@ -10,8 +10,6 @@ from dpinfer._validate import check_float_array, check_integer
 from dpinfer.accounting import Adjacency, Event
 from dpinfer.release.guarantee import Release
 
-__all__ = ["StatisticRelease"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -12,8 +12,6 @@ from dpinfer._validate import check_choice, check_float_array, check_integer, ch
 from dpinfer.accounting import Adjacency, Event, GaussianEvent, NonPrivateEvent, PureEvent
 from dpinfer.release.guarantee import Release
 
-__all__ = ["SumRelease"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # The lattice rounds the largest norm by less than one part in 2**30, and the square root of a norm by less.

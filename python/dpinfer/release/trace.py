@@ -10,8 +10,6 @@ from dpinfer._validate import check_choice, check_float_array, check_integer, ch
 from dpinfer.accounting import NonPrivateEvent, SelfComposed, run_event
 from dpinfer.release.guarantee import Release
 
-__all__ = ["GradientTrace"]
-
 FloatArray = npt.NDArray[np.float64]
 
 GRADIENTS = ("reparameterised", "aligned")

@@ -13,8 +13,6 @@ from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event
 from dpinfer.release.guarantee import Stated
 
-__all__ = ["BoundsRelease", "CategoriesRelease", "CountRelease"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

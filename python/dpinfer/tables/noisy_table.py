@@ -17,8 +17,6 @@ from dpinfer._validate import check_choice, check_interval
 from dpinfer.release import SumRelease, load_release
 from dpinfer.tables.ratio_law import hull_of_ratios, probability_beyond
 
-__all__ = ["SQUARE_WEIGHT", "NoisyTable", "load", "table"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Squares only say how wide an interval is: they get a quarter of the squared norm of counts and sums.

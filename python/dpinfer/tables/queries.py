@@ -27,8 +27,6 @@ from dpinfer.tabular.decoding import decode, lacking_value
 from dpinfer.tabular.frames import raw_records
 from dpinfer.tabular.reading import RawColumn
 
-__all__ = ["counts", "crosstab", "means"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # The compiled sum shortens what is within 2**-20 of its norm, and a count must stay a whole number.

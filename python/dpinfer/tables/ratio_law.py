@@ -9,8 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr, ndtr
 
-__all__ = ["hull_of_ratios", "probability_beyond"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _HALVINGS = 60

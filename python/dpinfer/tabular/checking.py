@@ -43,8 +43,6 @@ from dpinfer.tabular.reading import (
 from dpinfer.tabular.schema import Schema
 from dpinfer.tabular.table import check_schema
 
-__all__ = ["NOTICE", "ColumnCheck", "HeaderCheck", "TableCheck", "ValueCounts", "check_table"]
-
 NOTICE = (
     "NOT PRIVATE: this reads the private records and counts them without noise. For the curator's eyes only: do not "
     "publish it."

@@ -20,16 +20,6 @@ from dpinfer.tabular.declarations import (
     unknown_key,
 )
 
-__all__ = [
-    "BinaryColumn",
-    "CategoricalColumn",
-    "Column",
-    "ContinuousColumn",
-    "IgnoredColumn",
-    "TargetColumn",
-    "column_from_dict",
-]
-
 MISSING_POLICIES = ("drop", "refuse")
 SCALINGS = ("standard", "unit", "none")
 # Squares of scaled values, and sums of many of them, must stay far from overflow.

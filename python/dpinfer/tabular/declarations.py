@@ -13,8 +13,6 @@ from dpinfer._validate import check_real
 from dpinfer._values import text_of
 from dpinfer.errors import SchemaError
 
-__all__ = ["check_encodable", "check_number", "check_shares", "check_strings", "check_told_apart", "unknown_key"]
-
 # Published shares are rounded.
 _SHARES_OFF = 0.01
 

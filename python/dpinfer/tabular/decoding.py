@@ -14,20 +14,6 @@ from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn, Column, Con
 from dpinfer.tabular.reading import LineCounts, RawColumn
 from dpinfer.tabular.schema import Schema
 
-__all__ = [
-    "MINIMUM_RECORDS",
-    "SEE_CHECK",
-    "DecodedChunk",
-    "DecodedColumn",
-    "decode",
-    "lacking_value",
-    "looked_at",
-    "refuses_lines",
-    "texts_of",
-    "too_few_records",
-    "undeclared_value",
-]
-
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 

@@ -12,8 +12,6 @@ from dpinfer.mechanism.unknowns.releases import check_limits
 from dpinfer.release import BoundsRelease, CategoriesRelease, Part
 from dpinfer.tabular.schema import Schema, load_document, parse_document
 
-__all__ = ["SchemaDraft"]
-
 _OTHER, _RELEASED = "other", "a released label"
 # Beyond all released bounds without limits.
 _FARTHEST = 2.0**65

@@ -16,8 +16,6 @@ from dpinfer.errors import BackendUnavailableError, RecordError, SchemaError
 from dpinfer.tabular.reading import RawColumn, check_header, read_chunks
 from dpinfer.tabular.schema import Schema
 
-__all__ = ["raw_frame", "raw_records"]
-
 _KINDS = "a data frame (pandas, Polars, Arrow, DuckDB), a mapping of columns, or the path of a CSV or Parquet file"
 
 

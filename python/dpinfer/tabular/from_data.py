@@ -11,8 +11,6 @@ from dpinfer.tabular.columns import CategoricalColumn, Column, ContinuousColumn,
 from dpinfer.tabular.reading import RawColumn, read_chunks
 from dpinfer.tabular.schema import Schema
 
-__all__ = ["BOUNDS_FROM_DATA", "schema_from_data"]
-
 _LEAK = "bounds and categories were read from the private records"
 
 BOUNDS_FROM_DATA = (

@@ -6,8 +6,6 @@
 import re
 from enum import StrEnum
 
-__all__ = ["NotANumber", "kind_of"]
-
 
 class NotANumber(StrEnum):
     """Why a text is no number, for the curator."""

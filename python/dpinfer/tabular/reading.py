@@ -28,19 +28,6 @@ from dpinfer._sinks import toml_string
 from dpinfer._values import identity_of, text_of
 from dpinfer.errors import BackendUnavailableError, RecordError, SchemaError
 
-__all__ = [
-    "MALFORMED_REFUSED",
-    "LineCounts",
-    "LineFault",
-    "RawColumn",
-    "check_header",
-    "first_line_fault",
-    "guess_delimiter",
-    "is_parquet",
-    "read_chunks",
-    "read_header",
-]
-
 CHUNK_ROWS = 65_536  # memory only
 CHUNK_BYTES = 2**24  # memory only
 LONGEST_LINE = 2**20  # bytes; longer lines are no record

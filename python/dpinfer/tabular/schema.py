@@ -25,8 +25,6 @@ from dpinfer.tabular.columns import (
 )
 from dpinfer.tabular.declarations import unknown_key
 
-__all__ = ["Schema", "load_document", "parse_document"]
-
 _RESERVED_NAMES = ("intercept", "noise_variance")
 _TABLE_KEYS = ("missing", "missing_values", "delimiter", "leaks", "parts")
 

@@ -39,8 +39,6 @@ from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn
 from dpinfer.tabular.schema import Schema
 from dpinfer.tabular.table import Table, UnreadTable
 
-__all__ = ["SharesPlan", "SharesRelease", "plan_with_shares", "release_shares"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # A count far below zero, which noise hardly ever makes, still gives a positive share.

@@ -21,8 +21,6 @@ from dpinfer.tabular.decoding import (
 from dpinfer.tabular.reading import LineCounts, check_header, read_chunks
 from dpinfer.tabular.schema import Schema
 
-__all__ = ["Table", "UnreadTable", "encode", "read_table"]
-
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -169,6 +167,7 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
 
 
 def check_schema(schema: Schema) -> Schema:
+    """Refuse anything but a schema."""
     if not isinstance(schema, Schema):
         raise TypeError(f"schema must be a Schema, got {type(schema).__name__}")
     return schema

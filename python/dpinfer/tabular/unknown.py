@@ -35,8 +35,6 @@ from dpinfer.tabular.schema import Schema
 from dpinfer.tabular.table import encode
 from dpinfer.tabular.unknown_plan import UnknownPlan, check_unknown
 
-__all__ = ["UnknownRelease", "release_unknown"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _INSECURE = "the unknown facts were drawn with a seeded generator"

@@ -11,8 +11,6 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MeanScore", "Prior", "simulated_draws"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _TRUTHS = 400  # two hundred pairs, or enough for the polynomial's coefficients (docs/derivations/any-model.md)

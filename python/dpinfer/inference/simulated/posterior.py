@@ -19,8 +19,6 @@ from dpinfer.inference.trace.simulated_scores import AlignedScore
 from dpinfer.models import OwnModel
 from dpinfer.release import OwnNewtonRelease
 
-__all__ = ["simulated_newton_posterior", "simulated_posterior"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _DRAWS = 1000  # Monte Carlo error 2% of a standard deviation (1 / sqrt(2 * 1000))

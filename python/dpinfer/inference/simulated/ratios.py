@@ -5,8 +5,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ratio_draws"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _LEVEL_SPREAD = 0.25  # the prior of the level, N(1, 1/4 squared) (docs/derivations/any-model.md)

@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
 
-__all__ = ["ExpectedDivergence", "clipped_divergence", "divergence_bound", "expected_divergence", "gaussian_divergence"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

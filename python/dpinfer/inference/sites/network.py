@@ -15,8 +15,6 @@ from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights, model_from_dict
 from dpinfer.release import NetworkRelease
 
-__all__ = ["network_posterior", "network_trace_posterior"]
-
 
 def network_posterior(release: NetworkRelease, *, average: float = 0.0) -> NetworkWeights:
     """Return the approximate posterior of the weights that a run of DP-SEP has released.

@@ -16,8 +16,6 @@ from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease, SiteRelease
 from dpinfer.release.sites.trace import smat
 
-__all__ = ["check_site_request", "posterior_of_sites", "site_burn_in", "site_posterior"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _DRAWS = 1000  # Monte Carlo error 2% of a standard deviation (1 / sqrt(2 * 1000))

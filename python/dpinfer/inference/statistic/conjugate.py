@@ -14,8 +14,6 @@ from dpinfer.inference.statistic.waiting import rate_theta
 from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
 from dpinfer.release import CountRelease, StatisticRelease
 
-__all__ = ["check_statistic_request", "one_shot_posterior", "statistic_posterior"]
-
 # Slices of the law of an unknown number of records.
 _NUMBERS = 40
 

@@ -10,14 +10,6 @@ from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.statistic.noise_laws import NoiseLaw
 from dpinfer.inference.statistic.tabulated import TabulatedTheta, mixture_of_table
 
-__all__ = [
-    "CategoryCounts",
-    "categorical_theta",
-    "success_theta",
-    "success_theta_of_some_trials",
-    "success_weights",
-]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 

@@ -11,8 +11,6 @@ from scipy import special
 
 from dpinfer._validate import check_interval
 
-__all__ = ["LaplaceLaw", "LaplaceSharesLaw", "NoiseLaw", "RoundedGaussianLaw", "TableLaw"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _FINE = 200.0  # see `DiscreteLaplaceSum`: the continuous law agrees to a part in 1e4

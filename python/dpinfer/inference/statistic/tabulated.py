@@ -9,8 +9,6 @@ import numpy.typing as npt
 from dpinfer.inference.posterior.mixture import NormalMixtures, ThetaMarginals
 from dpinfer.inference.posterior.theta import VarianceParts
 
-__all__ = ["TabulatedTheta", "mixture_of_table"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

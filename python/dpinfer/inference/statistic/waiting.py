@@ -9,8 +9,6 @@ from dpinfer.inference.statistic.tabulated import TabulatedTheta, mixture_of_tab
 from dpinfer.models import GammaExponential
 from dpinfer.models.bijectors import softplus, softplus_inverse
 
-__all__ = ["clipped_moments", "clipped_sum_density", "rate_theta"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _GRID = 301  # rates on the final grid

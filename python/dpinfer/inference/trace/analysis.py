@@ -12,8 +12,6 @@ from dpinfer.inference.request import PosteriorRequest, ReleaseFacts
 from dpinfer.models import Model
 from dpinfer.release import GradientTrace
 
-__all__ = ["Analysis"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

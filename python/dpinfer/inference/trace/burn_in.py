@@ -10,8 +10,6 @@ from scipy import special
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.inference.trace.statistics import TraceStatistics, merge_segments, segment_statistics
 
-__all__ = ["MIN_STEPS", "BurnIn", "choose_burn_in", "parse_burn_in"]
-
 FloatArray = npt.NDArray[np.float64]
 
 FALSE_POSITIVE_RATE = 0.01  # alpha of docs/derivations/noise-aware-posterior.md, "Burn-in"

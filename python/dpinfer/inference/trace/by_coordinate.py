@@ -21,8 +21,6 @@ from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.recipes.full_rank import unpack_guide
 from dpinfer.release import GradientTrace
 
-__all__ = ["Coordinates", "Solved", "Solver", "coordinate_posterior", "plug_in_posterior"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Where softplus is 0 to double precision: a q that adds nothing to the location.

@@ -9,8 +9,6 @@ from scipy import special
 
 from dpinfer.inference.trace.statistics import TraceStatistics
 
-__all__ = ["FALSE_POSITIVE_RATE", "TraceCheck", "check_statistics"]
-
 FloatArray = npt.NDArray[np.float64]
 
 FALSE_POSITIVE_RATE = 0.01  # of all tests of a trace together

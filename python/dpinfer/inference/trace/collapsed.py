@@ -12,8 +12,6 @@ from dpinfer.inference.trace.priors import CoordinatePriors
 from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models.bijectors import softplus, softplus_inverse
 
-__all__ = ["CollapsedProblems", "Nodes", "SideRegression", "collapsed_nodes", "solved_nodes"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -8,8 +8,6 @@ from scipy import fft
 
 from dpinfer._validate import check_float_array
 
-__all__ = ["autocovariance", "check_trace_array", "effective_sample_size"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -11,8 +11,6 @@ from dpinfer.inference.posterior.mixture import gauss_hermite
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 
-__all__ = ["LaplacePosterior", "laplace_posterior"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # A prior far from its trace puts v where softplus(v) is not a normal number any more.

@@ -29,8 +29,6 @@ from dpinfer.inference.trace.scales.posteriors import fisher_burn_in, fisher_tie
 from dpinfer.models import LinearRegression
 from dpinfer.release import GradientTrace
 
-__all__ = ["trace_posterior"]
-
 _FAILURES = (ArithmeticError, np.linalg.LinAlgError)
 
 

@@ -10,8 +10,6 @@ from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models import Model
 from dpinfer.models.bijectors import softplus_inverse
 
-__all__ = ["PRIORS", "CoordinatePriors", "TracePrior", "coordinate_priors", "optimum_under_model"]
-
 FloatArray = npt.NDArray[np.float64]
 
 PRIORS = ("weak", "model", "empirical")

@@ -6,8 +6,6 @@ from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.inference.trace.priors import TracePrior
 from dpinfer.models import OwnModel
 
-__all__ = ["check_trace_request"]
-
 
 def check_trace_request(request: PosteriorRequest, facts: ReleaseFacts) -> None:
     """Refuse what the trace does not answer.

@@ -7,8 +7,6 @@ from dpinfer.inference.simulated.ratios import ratio_draws
 from dpinfer.models import OwnModel
 from dpinfer.release import GradientTrace
 
-__all__ = ["AlignedScore"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Monte Carlo error 1 / sqrt(12 000) of a score's standard deviation; a covariance needs fewer.

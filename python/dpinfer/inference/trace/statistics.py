@@ -9,8 +9,6 @@ import numpy.typing as npt
 from dpinfer.errors import NumericalError
 from dpinfer.inference import _native
 
-__all__ = ["TraceStatistics", "merge_segments", "segment_statistics"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

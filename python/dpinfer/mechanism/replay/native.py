@@ -13,8 +13,6 @@ import numpy as np
 
 from dpinfer.mechanism.replay.tape import NoisedSum, show
 
-__all__ = ["NATIVE_NAMES", "NativeSession", "wrapped_module"]
-
 # Names of the compiled module by their use of records; other names are refused.
 _SESSIONS = ("StepSession", "AffineSession", "NetworkSession", "mixture_sites", "binary_sites")
 _SUMS_IN_PARTS, _ROWS, _SAMPLER = "PartialSum", "RegressionRows", "poisson_sample"

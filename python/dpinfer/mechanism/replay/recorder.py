@@ -20,8 +20,6 @@ from dpinfer.mechanism.replay.tape import NoisedSum, Tape, show, upward
 from dpinfer.mechanism.sums import parts
 from dpinfer.mechanism.unknowns import selection, thresholds
 
-__all__ = ["TapeRecorder", "replace_everywhere"]
-
 
 class TapeRecorder:
     """Write a tape, or replay one.

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NoisedSum", "Tape", "show", "upward"]
-
 
 @dataclass(frozen=True, eq=False)
 class NoisedSum:

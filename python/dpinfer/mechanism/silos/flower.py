@@ -11,8 +11,6 @@ from dpinfer._validate import check_interval
 from dpinfer.errors import BackendUnavailableError
 from dpinfer.mechanism.silos.site import Site
 
-__all__ = ["FlowerLine", "site_app"]
-
 _RECORD = "dpinfer"
 
 

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from dpinfer.mechanism.silos.site import Site
 
-__all__ = ["LocalLine"]
-
 
 class LocalLine:
     """A line to sites in this process.

@@ -19,21 +19,6 @@ try:
 except ImportError as missing:
     raise BackendUnavailableError("silos need cryptography: pip install 'dpinfer[silos]'") from missing
 
-__all__ = [
-    "KEY_BYTES",
-    "SiteKeys",
-    "agreed",
-    "derived",
-    "loaded",
-    "mask",
-    "opened",
-    "own_mask",
-    "pair_mask",
-    "public_key",
-    "sealed",
-    "tag",
-]
-
 KEY_BYTES = 32  # 256 bits
 # A key serves one message or one mask.
 _NONCE = bytes(12)

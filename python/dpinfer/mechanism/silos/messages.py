@@ -17,8 +17,6 @@ import numpy as np
 from dpinfer.errors import SiloError
 from dpinfer.models import Model
 
-__all__ = ["Message", "Transcript", "asked_of_pass", "pack", "unpack"]
-
 _MAGIC = b"dpinfer silos 1\n"
 _TAG = "%"
 _TYPES = {"<f8", "<f4", "<i8", "<u8", "|b1", "<i4"}

@@ -13,8 +13,6 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.silos.messages import pack
 from dpinfer.mechanism.silos.terms import Terms, epsilon_of_adversaries
 
-__all__ = ["SESSION", "Line", "SiloRecords", "Silos", "check_control_of_silos", "described"]
-
 FloatArray = npt.NDArray[np.float64]
 # The array of a checkpoint that holds the coordinator's end of a session.
 SESSION = "session"

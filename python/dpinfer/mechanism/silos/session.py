@@ -26,8 +26,6 @@ from dpinfer.mechanism.silos.shamir import combine, weights_at_zero
 from dpinfer.mechanism.silos.terms import Terms
 from dpinfer.mechanism.silos.work import Task
 
-__all__ = ["Session", "open_session"]
-
 IntArray = npt.NDArray[np.int64]
 # HMAC-SHA256.
 _TAG_BYTES = 32

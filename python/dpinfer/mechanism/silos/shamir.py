@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["PRIME", "combine", "split", "weights_at_zero"]
-
 # The largest prime below 2**256.
 PRIME = 2**256 - 189
 

@@ -44,8 +44,6 @@ from dpinfer.mechanism.silos.terms import MAX_NUMBERS, Terms, epsilon_of_adversa
 from dpinfer.mechanism.silos.work import NewtonWork, Task, Work
 from dpinfer.models import Model
 
-__all__ = ["Site", "SiteRequest", "SiteTable"]
-
 _WORKS: Mapping[str, Callable[..., Work]] = {"newton": NewtonWork, "statistic": StatisticWork}
 
 

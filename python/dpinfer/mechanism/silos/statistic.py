@@ -16,8 +16,6 @@ from dpinfer.mechanism.discrete_laplace import laplace_share
 from dpinfer.mechanism.silos.work import Task, Work
 from dpinfer.mechanism.statistic import has_statistic, lattice_of, total_of
 
-__all__ = ["StatisticWork"]
-
 IntArray = npt.NDArray[np.int64]
 
 _WORD = 2**64  # sums are modulo 2**64

@@ -12,8 +12,6 @@ from dpinfer.errors import SiloError
 from dpinfer.mechanism.silos.messages import unpack
 from dpinfer.mechanism.silos.site import Site
 
-__all__ = ["TcpLine", "listening", "serve", "tls_context"]
-
 _MOST_BYTES = 2**30  # of a message; a hostile end must not fill memory
 _HEAD = 8  # bytes of a message's length
 

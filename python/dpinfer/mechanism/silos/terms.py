@@ -9,8 +9,6 @@ from dpinfer._validate import check_integer
 from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, PureEvent
 from dpinfer.accounting.accountant import certify_at
 
-__all__ = ["MAX_NUMBERS", "MAX_SITES", "Terms", "epsilon_of_adversaries", "event_with_shares"]
-
 MAX_SITES = 200  # every pair of sites agrees on a key: 20 000 pairs
 # Numbers of one pass times sites: the slack for the noise's finite precision covers as many draws.
 MAX_NUMBERS = 2**20 - 1

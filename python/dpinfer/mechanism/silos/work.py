@@ -25,8 +25,6 @@ from dpinfer.mechanism.silos.messages import pack, unpack
 from dpinfer.mechanism.sums.parts import integers_of_part
 from dpinfer.models import Model, OwnModel, model_from_dict
 
-__all__ = ["NewtonWork", "Task", "Work", "gaussian_share"]
-
 IntArray = npt.NDArray[np.int64]
 
 # In lattice steps, of one share: the sum of rounded shares then differs negligibly from one rounded Gaussian.

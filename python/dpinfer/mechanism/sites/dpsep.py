@@ -41,8 +41,6 @@ from dpinfer.models import SiteModel
 from dpinfer.release import SiteRelease
 from dpinfer.release.sites.trace import SITES, smat, svec
 
-__all__ = ["run_dp_sep"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # W of the table's settings (docs/dp-sep.md, "The mixture of the paper"); 1 for regressions.

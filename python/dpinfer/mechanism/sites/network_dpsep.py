@@ -24,8 +24,6 @@ from dpinfer.mechanism.sums.network import open_network_session
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease
 
-__all__ = ["NetworkOptions", "NetworkSettings", "network_plan_arguments", "run_network_dp_sep"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Shares of the norm: the noise variance's statistic gets a quarter, the weights the rest.

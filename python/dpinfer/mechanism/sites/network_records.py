@@ -12,8 +12,6 @@ from dpinfer.mechanism.layout import check_layout
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.models import BayesianNeuralNetwork
 
-__all__ = ["check_network_records"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _MAX_RECORDS = 2**31  # as in all runs

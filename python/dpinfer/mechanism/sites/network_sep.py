@@ -9,8 +9,6 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.sites.network_records import check_network_records
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 
-__all__ = ["run_network_sep"]
-
 FloatArray = npt.NDArray[np.float64]
 
 METHODS = ("sep", "ep", "adf")

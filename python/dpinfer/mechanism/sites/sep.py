@@ -25,8 +25,6 @@ from dpinfer.mechanism.sums.sites import (
 from dpinfer.models import SiteModel
 from dpinfer.release.sites.trace import smat, svec
 
-__all__ = ["SEPArguments", "SEPOptions", "SEPResult", "run_sep"]
-
 FloatArray = npt.NDArray[np.float64]
 
 METHODS = ("sep", "ep", "adf")

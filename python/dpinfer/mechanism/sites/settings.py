@@ -15,8 +15,6 @@ from dpinfer.accounting import PrivacyPlan
 from dpinfer.mechanism.sums.sites import site_prior
 from dpinfer.models import SiteModel
 
-__all__ = ["Damping", "SiteArguments", "SiteOptions", "damping_rates", "start_loc", "typical_site_norm"]
-
 FloatArray = npt.NDArray[np.float64]
 Damping: TypeAlias = float | str | npt.ArrayLike | Callable[[int], float]
 

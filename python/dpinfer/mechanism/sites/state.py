@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from dpinfer.release.sites.trace import svec
 
-__all__ = ["Cavity", "SiteIterate", "SitePrior", "floored"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -19,8 +19,6 @@ import numpy.typing as npt
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.sources.read_ahead import announce, announce_file
 
-__all__ = ["ArrayBlocks", "Block", "MappedBlocks", "NpyBlocks", "NpyFile", "PathLike", "is_mapped"]
-
 Array = npt.NDArray[Any]
 Block = Array | tuple[Array, ...]
 PathLike = str | os.PathLike[str]

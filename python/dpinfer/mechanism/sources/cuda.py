@@ -15,8 +15,6 @@ from dpinfer.errors import BackendUnavailableError
 from dpinfer.mechanism.sources.sparse import is_sparse
 from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows
 
-__all__ = ["CudaRows"]
-
 # Memory of a pass besides the rows: its sums, and its public numbers.
 _PASS_BYTES = 2**30
 

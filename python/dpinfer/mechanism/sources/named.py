@@ -5,8 +5,6 @@ from typing import Any
 from dpinfer._plugins import find_plugin
 from dpinfer.mechanism.sources.row_source import RowSource
 
-__all__ = ["open_source"]
-
 _GROUP = "dpinfer.sources"
 
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from dpinfer._float_environment import standard_arithmetic
 
-__all__ = ["ReadAhead", "announce", "announce_file"]
-
 # The system takes no more at once where its disks' queues have their usual sizes.
 _ANNOUNCED_BYTES = 2**20
 

@@ -9,8 +9,6 @@ import numpy.typing as npt
 from dpinfer._records import as_record_array, known_shape
 from dpinfer.errors import RecordError
 
-__all__ = ["MAX_ROWS", "Records", "RowSource"]
-
 Array = npt.NDArray[Any]
 # Of a block: arrays, or sparse features in the place of the first.
 Records = Sequence[Any]

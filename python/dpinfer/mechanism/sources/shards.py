@@ -12,8 +12,6 @@ from dpinfer._validate import check_integer, check_interval
 from dpinfer.errors import BackendUnavailableError, DpinferError, RecordError
 from dpinfer.mechanism.sources.row_source import MAX_ROWS, RowSource
 
-__all__ = ["ShardedRows", "rows_of_dask"]
-
 T = TypeVar("T")
 
 

@@ -15,8 +15,6 @@ from dpinfer.errors import BackendUnavailableError, DpinferError, RecordError
 from dpinfer.mechanism.sources.shards import ShardedRows, lost_shards
 from dpinfer.mechanism.sources.streams import rows_of_arrow
 
-__all__ = ["rows_of_spark"]
-
 T = TypeVar("T")
 
 _SCHEMA = "shard int, refused boolean, answer string"

@@ -17,8 +17,6 @@ from dpinfer._validate import check_integer
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.layout import check_numbers, check_response
 
-__all__ = ["CodedRows", "SparseFeatures", "is_sparse", "sparse_features"]
-
 _MAX_RECORDS = 2**31  # as in all runs
 _MOST_COLUMNS = 2**31 - 1  # indices of 32 bits
 

@@ -32,8 +32,6 @@ from dpinfer.mechanism.sources.array_blocks import (
 from dpinfer.mechanism.sources.read_ahead import ReadAhead, announce_file
 from dpinfer.mechanism.sources.row_source import RowSource
 
-__all__ = ["rows_of_arrays", "rows_of_arrow", "rows_of_csv", "rows_of_duckdb", "rows_of_npy", "rows_of_parquet"]
-
 Array = npt.NDArray[Any]
 T = TypeVar("T")
 

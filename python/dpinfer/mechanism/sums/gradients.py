@@ -15,8 +15,6 @@ from dpinfer.mechanism.sums.registry import find_sum, sums
 from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression, Model
 from dpinfer.models.bijectors import sigmoid, softplus
 
-__all__ = ["ConjugateSession", "GlmSession", "GradientSession", "SessionSettings", "open_gradients"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from dpinfer.mechanism import _native
 
-__all__ = ["open_network_session"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -16,8 +16,6 @@ from dpinfer.models import GeneralizedLinearModel, GradientModel, OwnModel
 from dpinfer.models.adapters import FRAMEWORK_BLOCK
 from dpinfer.models.bijectors import sigmoid, softplus
 
-__all__ = ["EvidenceSession", "NumpySession"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _BLOCK = FRAMEWORK_BLOCK

@@ -5,8 +5,6 @@ import numpy.typing as npt
 
 from dpinfer.mechanism import _native
 
-__all__ = ["integers_of_part"]
-
 
 def integers_of_part(part: _native.PartialSum) -> npt.NDArray[np.int64]:
     """Return the integers of a partial sum, for addition to another sum.

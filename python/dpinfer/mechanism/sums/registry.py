@@ -5,8 +5,6 @@ from typing import Any, TypeVar
 
 from dpinfer.errors import BackendUnavailableError
 
-__all__ = ["find_sum", "sums"]
-
 Opener = TypeVar("Opener", bound=Callable[..., Any])
 
 _OPENERS: dict[tuple[str, str, str], Callable[..., Any]] = {}

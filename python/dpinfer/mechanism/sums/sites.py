@@ -19,15 +19,6 @@ from dpinfer.mechanism.sums.numpy_sums import EvidenceSession
 from dpinfer.mechanism.sums.registry import find_sum, sums
 from dpinfer.models import BayesianNeuralNetwork, GaussianMixture, GeneralizedLinearModel, SiteModel
 
-__all__ = [
-    "SiteRecords",
-    "check_site_model",
-    "check_site_records",
-    "open_session",
-    "set_cavity",
-    "site_prior",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 

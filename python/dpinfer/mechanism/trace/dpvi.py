@@ -25,8 +25,6 @@ from dpinfer.recipes import GradientArguments, GradientOptions, GradientRun, cho
 from dpinfer.recipes.full_rank import moved_guide, unpack_guide
 from dpinfer.release import GradientTrace
 
-__all__ = ["run_dpvi"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _SMALL = 1e-300  # avoids division by zero

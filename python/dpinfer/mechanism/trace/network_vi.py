@@ -24,8 +24,6 @@ from dpinfer.mechanism.sums.network import open_network_session
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 from dpinfer.models.bijectors import sigmoid, softplus
 
-__all__ = ["NetworkVIOptions", "NetworkVISettings", "run_network_vi"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _START_RAW_SCALE = -4.0  # small scales: the start is near the mean

@@ -16,8 +16,6 @@ from dpinfer.mechanism.unknowns.ranks import RankedColumn
 from dpinfer.mechanism.unknowns.selection import select_least
 from dpinfer.mechanism.unknowns.thresholds import thresholded_counts
 
-__all__ = ["QuantileSearch", "draw_bounds", "draw_categories", "draw_count", "exact_probability"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # The streams of one key: the count's, then two for each selection of bounds.

@@ -20,8 +20,6 @@ from dpinfer.accounting.gaussian import pure_mu
 from dpinfer.mechanism.unknowns.releases import bounds_event, categories_event
 from dpinfer.mechanism.unknowns.thresholds import least_threshold
 
-__all__ = ["UNKNOWN", "UnknownParts", "UnknownPlan", "split_budget"]
-
 UNKNOWN = ("n_records", "bounds", "categories")
 # Shares of the requested parts in the parts' budget, as squares of the signal-to-noise ratio.
 _WEIGHTS = {"n_records": 1.0, "bounds": 5.0, "categories": 4.0}

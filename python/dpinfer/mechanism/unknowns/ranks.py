@@ -20,8 +20,6 @@ from dpinfer.mechanism.sources.row_source import RowSource
 from dpinfer.mechanism.sources.shards import ShardedRows
 from dpinfer.mechanism.sources.sparse import is_sparse, sparse_length
 
-__all__ = ["HeldColumn", "RankedColumn", "check_ranked", "columns_of", "count_rows"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Rows = RowSource | ShardedRows

@@ -29,18 +29,6 @@ from dpinfer.mechanism.unknowns.ranks import RankedColumn, check_ranked, columns
 from dpinfer.mechanism.unknowns.thresholds import least_threshold
 from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease
 
-__all__ = [
-    "bounds_event",
-    "categories_event",
-    "check_names",
-    "count_labels",
-    "labels_of",
-    "release_bounds",
-    "release_categories",
-    "release_count",
-    "resolved_probability",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 _LONGEST_LABEL = 1000  # characters of a name

@@ -9,8 +9,6 @@ from fractions import Fraction
 
 from dpinfer.mechanism.discrete_laplace import KeystreamIntegers
 
-__all__ = ["select_least"]
-
 
 def select_least(costs: Sequence[int], *, sensitivity: int, epsilon: float, key: bytes, stream: int) -> int:
     """Return the place of an option, drawn with probability proportional to exp(-epsilon cost / (2 sensitivity)).

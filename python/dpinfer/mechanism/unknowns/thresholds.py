@@ -10,8 +10,6 @@ from fractions import Fraction
 
 from dpinfer.mechanism.discrete_laplace import discrete_laplace
 
-__all__ = ["least_threshold", "thresholded_counts"]
-
 
 def least_threshold(epsilon: float, delta: float, *, replace: bool) -> int:
     """Return the least threshold for which :func:`thresholded_counts` keeps its promise.

@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FRAMEWORK_BLOCK", "in_blocks"]
-
 # Records that compiled code is called with: enough that a call costs little beside them.
 FRAMEWORK_BLOCK = 2048
 

@@ -10,8 +10,6 @@ from dpinfer._validate import check_float_array
 from dpinfer.models.adapters.own_model import RESPONSES, OwnModel, Words
 from dpinfer.models.base import FloatArray
 
-__all__ = ["check_own_model"]
-
 _ROWS = 33  # odd, so that blocks and parts have different sizes
 _MANY_ROWS = 4096  # for a parameter that none of those inform: a group of a hundredth is absent once in 10**17 times
 _POINTS = 3  # parameters at which the code is checked

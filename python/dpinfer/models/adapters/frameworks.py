@@ -6,8 +6,6 @@ from typing import Any
 
 from dpinfer.errors import BackendUnavailableError
 
-__all__ = ["OLDEST", "framework"]
-
 # As in the extras of pyproject.toml.
 OLDEST = {"jax": (0, 4, 30), "numpyro": (0, 15), "torch": (2, 2)}
 _NAMES = {"jax": "JAX", "numpyro": "NumPyro", "torch": "PyTorch"}

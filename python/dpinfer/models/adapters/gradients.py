@@ -13,8 +13,6 @@ from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
 from dpinfer.models.adapters.parameters import Numbers
 from dpinfer.models.base import FloatArray
 
-__all__ = ["check_callables", "finished", "from_gradient", "uniforms_of"]
-
 _CALLS = {
     "gradients": "gradient(params, X, y) with params (n,), X (B, p) and y (B,), and returns (B, n)",
     "log_likelihood": "log_likelihood(params, X, y) with params (n,), X (B, p) and y (B,), and returns (B,)",

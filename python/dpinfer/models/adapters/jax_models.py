@@ -14,8 +14,6 @@ from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words, named_
 from dpinfer.models.adapters.parameters import Numbers, ParameterSet
 from dpinfer.models.base import FloatArray
 
-__all__ = ["double_precision", "from_jax", "jax_code"]
-
 _TRACED = (
     "; it is compiled by JAX, so write jax.numpy for numpy, jax.numpy.where for if, value.astype(float) for "
     "float(value), and jax.random with the key for a generator"

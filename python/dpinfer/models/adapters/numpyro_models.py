@@ -14,8 +14,6 @@ from dpinfer.models.adapters.own_model import OwnModel, named_failure
 from dpinfer.models.adapters.parameters import ParameterSet
 from dpinfer.models.base import FloatArray
 
-__all__ = ["from_numpyro"]
-
 _ROWS = 3  # records in a trial trace; a fourth shows which sites depend on their number
 _PRIOR_DRAWS = 20_000  # moments of a prior to 1 / sqrt(20 000), 0.7%
 

@@ -15,8 +15,6 @@ from dpinfer.models.base import FloatArray
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.models.gradient_model import GradientModel
 
-__all__ = ["RESPONSES", "ModelCode", "OwnModel", "named_failure"]
-
 RESPONSES: Mapping[str, str] = {
     "real": "real numbers",
     "binary": "zeros and ones",

@@ -11,8 +11,6 @@ from dpinfer._validate import check_choice, check_integer
 from dpinfer.models.base import FloatArray
 from dpinfer.models.bijectors import log_sigmoid, sigmoid, softplus, softplus_inverse
 
-__all__ = ["BIJECTORS", "ParameterSet"]
-
 BIJECTORS = ("identity", "exp", "softplus", "sigmoid")
 
 Numbers = npt.ArrayLike | Mapping[str, npt.ArrayLike]

@@ -14,8 +14,6 @@ from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
 from dpinfer.models.adapters.parameters import Numbers, ParameterSet
 from dpinfer.models.base import FloatArray
 
-__all__ = ["from_torch"]
-
 _CALLS = {
     "log_likelihood": "log_likelihood(params, x, y) of one record with tensors x (p,) and y (), or "
     "log_likelihood(output, y) with a module, and returns a tensor with one number",

@@ -21,8 +21,6 @@ from dpinfer.models.normal_design import PredictorLaw
 from dpinfer.models.normal_design import best_clip as choose_clip
 from dpinfer.models.whitening import FLOOR, shrink_moments
 
-__all__ = ["predict_newton", "widest_newton"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _REFERENCE_RECORDS = 2000  # simulated moments err by 1 / sqrt(2000), 2%

@@ -11,8 +11,6 @@ from dpinfer.mechanism.newton.own_model import TALLY_SHARE
 from dpinfer.mechanism.newton.own_shift import NormalPosterior, simulate_shift
 from dpinfer.models import OwnModel
 
-__all__ = ["predict_own_newton"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _SEED = 20_261_123  # a date

@@ -11,8 +11,6 @@ from dpinfer.mechanism.newton.own_joint import OwnCurvatures
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.models.size_shares import SIZE_EDGES, SizeShares, clips_of, combined
 
-__all__ = ["predict_own_population", "predict_population"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _REFERENCE_RECORDS = 20_000  # simulated moments err by 1 / sqrt(20 000), 0.7%

@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from dpinfer.models.bijectors import sigmoid, softplus
 
-__all__ = ["Drift", "LogisticPilot", "QuadraticLoss", "scale_gradient"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _PROBIT = np.pi / 8.0  # sigmoid(m / sqrt(1 + pi v / 8)) is E[sigmoid] under N(m, v), to about 0.02

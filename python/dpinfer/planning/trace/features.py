@@ -6,8 +6,6 @@ import numpy.typing as npt
 from dpinfer._validate import check_float_array
 from dpinfer.models import ConjugateModel, Model
 
-__all__ = ["PILOT_RECORDS", "pilot_design"]
-
 FloatArray = npt.NDArray[np.float64]
 
 PILOT_RECORDS = 1000  # simulated moments err by 1 / sqrt(1000), 3%

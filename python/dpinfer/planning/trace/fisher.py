@@ -13,8 +13,6 @@ from dpinfer.models import LinearRegression, Model, expected_gradients
 from dpinfer.planning.trace.recursion import inflated_noise, window_moments
 from dpinfer.recipes import FisherScaling, natural_scaling
 
-__all__ = ["Prediction", "predict_tied"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _PRIOR_DRAWS = 8  # draws of the prior in the average: the plan's time is proportional to them

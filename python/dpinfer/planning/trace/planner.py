@@ -29,8 +29,6 @@ from dpinfer.planning.trace.settings import PRIORS, PlanOptions, PlanSettings
 from dpinfer.planning.trace.simulated import PlainRun, predict_simulated
 from dpinfer.recipes import FisherScaling
 
-__all__ = ["plan_inference", "recommended_run", "widening_grid"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _SAMPLE_RATES = (0.05, 0.1, 0.2, 0.5, 1.0)  # candidates of the search: a factor of 2 apart

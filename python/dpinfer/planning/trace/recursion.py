@@ -6,8 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["WindowMoments", "inflated_noise", "window_moments"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

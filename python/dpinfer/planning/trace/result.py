@@ -11,8 +11,6 @@ from dpinfer.accounting import PrivacyPlan
 from dpinfer.inference.request import PosteriorOptions
 from dpinfer.planning.trace.fisher import Prediction
 
-__all__ = ["InferencePlan", "PlanGrid"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _MOST_ROWS = 20  # of a printed table

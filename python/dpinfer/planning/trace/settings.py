@@ -9,8 +9,6 @@ from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.models import Model
 from dpinfer.recipes import default_recipe
 
-__all__ = ["PRIORS", "PlanOptions", "PlanSettings"]
-
 RECIPES = ("auto", "tied", "plain", "paper")
 HESSIANS = ("auto", "diagonal")
 PRIORS = ("weak", "model")

@@ -17,8 +17,6 @@ from dpinfer.planning.trace.drift import Drift, scale_gradient
 from dpinfer.planning.trace.fisher import Prediction
 from dpinfer.release import release_from_arrays
 
-__all__ = ["PlainRun", "SimulatedTraces", "predict_simulated", "simulate_trace"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _MOST_STEPS, _FEWEST_STEPS = 2000, 400  # merged steps of a simulated run: time only

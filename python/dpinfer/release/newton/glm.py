@@ -9,8 +9,6 @@ import numpy.typing as npt
 from dpinfer._validate import check_float_array, check_interval
 from dpinfer.release.newton.linear import SumsOfPasses, no_means
 
-__all__ = ["GlmNewtonRelease"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _POSITIVE = ("moment_stddev", "moment_bounds", "localise_score_stddev", "score_stddev")

@@ -10,8 +10,6 @@ from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Composed, GaussianEvent, NonPrivateEvent
 from dpinfer.release.guarantee import Release
 
-__all__ = ["MEANS", "NewtonRelease", "SumsOfPasses", "no_means", "spread_of_counts"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _POSITIVE = ("moment_stddev", "moment_bounds", "score_stddev", "clips", "scale_stddev", "scale_units")

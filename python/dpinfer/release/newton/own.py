@@ -9,8 +9,6 @@ import numpy.typing as npt
 from dpinfer._validate import check_float_array, check_interval
 from dpinfer.release.newton.linear import SumsOfPasses
 
-__all__ = ["OwnNewtonRelease"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _POSITIVE = (

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from dpinfer._validate import check_float_array, check_interval
 from dpinfer.release.newton.linear import SumsOfPasses, no_means
 
-__all__ = ["ClusteredPopulationRelease", "OwnPopulationRelease", "PopulationRelease", "PopulationSums"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _POSITIVE = (

@@ -9,8 +9,6 @@ import numpy.typing as npt
 from dpinfer._validate import check_float_array, check_interval
 from dpinfer.release.guarantee import Release, check_sums_event
 
-__all__ = ["NetworkRelease"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from dpinfer._validate import check_choice, check_float_array, check_interval
 from dpinfer.release.guarantee import Release, check_sums_event
 
-__all__ = ["SiteRelease", "smat", "svec"]
-
 FloatArray = npt.NDArray[np.float64]
 
 SITES = ("centred", "natural")

@@ -6,8 +6,6 @@ from scipy import special
 
 from dpinfer.inference.trace.information.under_model import InformationTrace
 
-__all__ = ["coupling_pvalue"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _NULL = 1e-10  # relative rank tolerance: far above rounding

@@ -20,8 +20,6 @@ from dpinfer.models import LinearRegression, dispersion_clipping
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 from dpinfer.release import GradientTrace
 
-__all__ = ["GramPosterior", "GramTrace", "VarianceTrace", "gram_posterior"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _CELLS = 400  # of log v over its support: smooth

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["HamiltonianDraws", "hamiltonian_draws", "split_rhat"]
-
 FloatArray = npt.NDArray[np.float64]
 LogDensity = Callable[[FloatArray], tuple[float, FloatArray]]
 

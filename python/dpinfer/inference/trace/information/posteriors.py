@@ -19,17 +19,6 @@ from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.recipes import GradientSettings
 from dpinfer.release import GradientTrace
 
-__all__ = [
-    "COUPLING_LEVEL",
-    "GRAM_BURN_IN",
-    "MODEL_BURN_IN",
-    "coupling_findings",
-    "features_coupled",
-    "flat_full_posterior",
-    "gram_full_posterior",
-    "model_full_posterior",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 MODEL_BURN_IN = 0.15  # share of the trace; chosen by hand

@@ -10,8 +10,6 @@ from dpinfer.inference import _native
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.models.bijectors import softplus
 
-__all__ = ["FullPosterior", "RowRegressions", "full_hessian_posterior", "row_regressions"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _MOST_TRIALS = 20  # of each wanted draw, if some are positive definite

@@ -13,16 +13,6 @@ from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.trace.information.hamiltonian import HamiltonianDraws, hamiltonian_draws, split_rhat
 
-__all__ = [
-    "InformationDraws",
-    "InformationPosterior",
-    "InformationTrace",
-    "information_draws",
-    "information_mode",
-    "information_posterior",
-    "weights_given_information",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 _MORE_DEGREES = 2.0  # beyond the rank: the vaguest Wishart with a mode (docs/derivations/noise-aware-posterior.md)

@@ -12,8 +12,6 @@ from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.recipes import GradientSettings
 from dpinfer.release import GradientTrace
 
-__all__ = ["VARIANCE_TOLERANCE", "WHOLE_TRACE", "FisherRun", "TiedTrace"]
-
 FloatArray = npt.NDArray[np.float64]
 
 VARIANCE_TOLERANCE = 0.02  # of the slope in the noise variance, which is the public number of records

@@ -11,8 +11,6 @@ from dpinfer.inference.trace.collapsed import Nodes
 from dpinfer.models import DispersionClipping, LinearRegression
 from dpinfer.models.bijectors import softplus_inverse
 
-__all__ = ["VarianceSlope", "with_variance_prior"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _CELLS = 400  # of log v over its support, for prior and trace each: smooth

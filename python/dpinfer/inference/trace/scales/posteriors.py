@@ -16,8 +16,6 @@ from dpinfer.inference.trace.scales.side import pooled_slope_score, raw_scale_su
 from dpinfer.inference.trace.scales.tied import fisher_tied_nodes
 from dpinfer.models import LinearRegression, Model
 
-__all__ = ["fisher_burn_in", "fisher_tied_posterior", "tied_coordinates"]
-
 # Shares of the trace: chosen with the recipe (docs/coverage-record.md).
 _FISHER_BURN_IN, _FISHER_VARIANCE_BURN_IN = 0.35, 0.5
 

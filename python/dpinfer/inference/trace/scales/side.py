@@ -9,8 +9,6 @@ from dpinfer.inference.trace.collapsed import SideRegression
 from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models.bijectors import sigmoid, softplus
 
-__all__ = ["SideSums", "pooled_slope_score", "raw_scale_sums"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

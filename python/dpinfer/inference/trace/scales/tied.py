@@ -16,8 +16,6 @@ from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models import ExpectedGradients, InformedModel, LinearRegression, dispersion_clipping
 from dpinfer.models.bijectors import softplus, softplus_inverse
 
-__all__ = ["fisher_tied_nodes"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _OPTIMUM_SPREADS = 10.0  # 10 D, as in the "weak" prior

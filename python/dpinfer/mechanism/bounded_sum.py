@@ -33,8 +33,8 @@ Blocks = Callable[[], Iterable[Records]]
 
 # Numbers of a block's contributions: 32 MiB.
 _BLOCK_VALUES = 1 << 22
-_MAX_SUMS = 1 << 20
-_TRIAL_ROWS = 8
+_MAX_SUMS = 1 << 20  # the most coordinates that the proof of the noise has (docs/derivations/noise.md)
+_TRIAL_ROWS = 8  # made up, each alone and all together
 
 
 def private_sum(

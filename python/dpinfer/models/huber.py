@@ -12,8 +12,8 @@ from scipy import special
 
 FloatArray = npt.NDArray[np.float64]
 
-_SHARES = (np.arange(400) + 0.5) / 400.0
-_DENSITY_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)
+_SHARES = (np.arange(400) + 0.5) / 400.0  # for means over a chi-squared law, by its quantiles
+_DENSITY_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)  # of the standard normal law
 
 
 def _density(x: FloatArray) -> FloatArray:

@@ -11,8 +11,8 @@ from dpinfer.models.size_shares import SIZE_EDGES
 
 FloatArray = npt.NDArray[np.float64]
 
-_SEED = 20_261_125
-_ROWS, _DRAWS = 1000, 4
+_SEED = 20_261_125  # of public draws: any number
+_ROWS, _DRAWS = 1000, 4  # made-up records, and responses of each
 
 
 @dataclass(frozen=True, eq=False)

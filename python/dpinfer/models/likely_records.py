@@ -17,9 +17,9 @@ from dpinfer.models.whitening import shrink_moments, transport
 
 FloatArray = npt.NDArray[np.float64]
 
-_SEED = 20_261_124
-_RECORDS = 8192
-_LARGEST_PREDICTOR = 30.0
+_SEED = 20_261_124  # of public draws: any number
+_RECORDS = 8192  # made up, half of them the mirror image of the others
+_LARGEST_PREDICTOR = 30.0  # e**30 is far beyond the largest mean of a table, and finite
 _MOST_CHANGE = 20.0  # of a direction's curvature: limit of the extrapolation for normal features
 _REACH = 1.0  # of a step, in linear predictors (root mean square)
 

@@ -10,13 +10,13 @@ from dpinfer.models.clipped_residuals import ResponseGrid
 
 FloatArray = npt.NDArray[np.float64]
 
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(25)
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(25)  # exact for polynomials up to degree 49
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 # Of two independent standard normals: every pair of nodes.
 _FIRST, _SECOND = np.repeat(_NODES, _NODES.size), np.tile(_NODES, _NODES.size)
 _PAIR_WEIGHTS = np.repeat(_WEIGHTS, _WEIGHTS.size) * np.tile(_WEIGHTS, _WEIGHTS.size)
 _PAIR_BASIS = np.stack((np.ones_like(_FIRST), _FIRST, _SECOND))
-_SMALLEST = 1e-9
+_SMALLEST = 1e-9  # a spread below it counts as none
 # Clips in units of the spread of a response; zeros and ones need none below one half.
 _CLIPS = {"binary": np.array([0.5, 0.6, 0.7, 0.8, 1.0]), "count": 0.4 * 1.25 ** np.arange(14)}
 

@@ -13,7 +13,7 @@ FloatArray = npt.NDArray[np.float64]
 
 SIZE_EDGES = np.exp2(0.5 * np.arange(-4, 18))  # in units of the usual size
 _MIDDLES = np.append(SIZE_EDGES, 2.0 * SIZE_EDGES[-1] / math.sqrt(2.0)) * 2.0**-0.25
-_BOUNDS = np.exp2(0.25 * np.arange(29))
+_BOUNDS = np.exp2(0.25 * np.arange(29))  # tried: a quarter of an octave apart, over seven octaves
 # Standard deviations of its noise from where on a share counts: beside one that does, and by itself.
 _SURE, _SURE_ALONE = 2.0, 4.0
 # The same for two to four intervals in a row beyond all of these: few records that are far from the others, as where a

@@ -18,7 +18,7 @@ _TRACE_MARGIN = 0.2
 _LEAST_LEVEL = 0.1
 _LEAST_SPREAD = 1e-4
 _LEAST_EIGENVALUE = 0.1
-_SMALLEST = 1e-12
+_SMALLEST = 1e-12  # keeps roots of eigenvalues real
 _WEIGHTED = 0.75  # mean weight of records of length B in one direction and of usual length in others
 _LOST = 0.3  # of the predicted matrix: larger deficits are due to weights and not to noise
 

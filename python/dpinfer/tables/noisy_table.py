@@ -21,7 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 
 # Squares only say how wide an interval is: they get a quarter of the squared norm of counts and sums.
 SQUARE_WEIGHT = 0.5
-_SHOWN_ROWS = 40
+_SHOWN_ROWS = 40  # of a table on a screen
 
 
 @dataclass(frozen=True, eq=False)

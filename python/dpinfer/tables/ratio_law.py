@@ -11,7 +11,7 @@ from scipy.special import log_ndtr, ndtr
 
 FloatArray = npt.NDArray[np.float64]
 
-_HALVINGS = 60
+_HALVINGS = 60  # of [-1, 1]: beyond the last bit of a double
 # Two Laplace scales are told apart by this much: their law is a difference of two that cancels where they are equal.
 _NEAREST = 0.9999
 

@@ -16,7 +16,7 @@ __all__ = ["BoundedScores", "sampling_ratio"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_SPACING = 1.0 / 8.0
+_SPACING = 1.0 / 8.0  # nodes of the predictor: as coarse as the run's for what is expected (mechanism/newton/glm.py)
 _LEAST_TRACE = 0.01  # of the slope, per weight
 
 

@@ -20,7 +20,7 @@ __all__ = ["ErrorChains", "MeanScores", "MomentsDraws", "MomentsLaw", "stratifie
 FloatArray = npt.NDArray[np.float64]
 
 _SPREADS = 45  # nodes, even in their log
-_SWEEPS, _CLOSE = 30, 1e-3
+_SWEEPS, _CLOSE = 30, 1e-3  # of a fixed point: variances of errors to a thousandth of all noise
 _LEAST = 1e-3  # moves a posterior's variance by a millionth of the least that scores can leave
 _NEAR_SQUARE, _WIDER, _SHIFTS, _SHORTEST = 0.7, 1.1, 3, 8.0  # of proposals: they change how fast chains move alone
 

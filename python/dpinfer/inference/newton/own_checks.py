@@ -17,7 +17,7 @@ __all__ = ["OwnChecks", "check_own"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_PRIOR_LEVEL, _SPREAD_LEVEL = 0.005, 0.003
+_PRIOR_LEVEL, _SPREAD_LEVEL = 0.005, 0.003  # as prior_level and fit_level of tuning.py
 # Noisy numbers count beyond three standard deviations of their noise.
 _SURE = 3.0
 _SATURATED = 0.5  # of the way from the expected slope to the largest possible one

@@ -20,8 +20,8 @@ __all__ = ["law_of_effects", "own_newton_posterior"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_DRAWS = 1000
-_LEAST_EIGENVALUE = 0.05
+_DRAWS = 1000  # Monte Carlo error 2% of a standard deviation (1 / sqrt(2 * 1000))
+_LEAST_EIGENVALUE = 0.05  # of a slope, over their mean: as in the run (mechanism/newton/own_model.py)
 _FAR = 2.0  # standard deviations
 # Squared error of a slope's entry from eight draws of each record, over its level, for one record: of normal scores.
 _SLOPE_ERROR = 2.0 / 8.0

@@ -22,11 +22,11 @@ FloatArray = npt.NDArray[np.float64]
 EFFECT_PRIOR = ScalePrior(2.5, 3.0)
 # One-sided 5%: the law of the likelihood ratio at the boundary is half zero, half chi-squared of one.
 NOT_TOLD = 1.645
-_DRAWS = 4
-_NODES = 400
+_DRAWS = 4  # of each normal law, in even steps: of the mixture there are four times as many as laws
+_NODES = 400  # of tau, from one end of its likelihood to the other
 _BEYOND = 8.0  # standard deviations of the likelihood
-_NARROW = 1e-3
-_CANDIDATES, _AT_ONCE = (128, 4096), 2**18
+_NARROW = 1e-3  # spread that a drawn parameter has left, over that of its likelihood: next to nothing
+_CANDIDATES, _AT_ONCE = (128, 4096), 2**18  # of a law, more where fewer than _DRAWS count; and in memory at once
 
 
 @dataclass(frozen=True)

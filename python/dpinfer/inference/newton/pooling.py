@@ -22,15 +22,15 @@ IntArray = npt.NDArray[np.int64]
 
 _CHAINS, _KEPT, _WARM_UP = 128, 4, 1  # of one scale, whose law is exact given a draw of the matrices
 _SLOW = 10  # times as many sweeps where effects are drawn between
-_MOST_ENTRIES = 16_000_000
+_MOST_ENTRIES = 16_000_000  # of matrices in memory: 128 MB
 _MOVES = 3  # to other draws of the matrices, in a sweep
 _STEPS = 16  # Metropolis steps of a pair, each way
-_STEP_SIZES = (math.log(0.03), 0.0)
-_NODES, _DEEP = 121, 18.0
+_STEP_SIZES = (math.log(0.03), 0.0)  # log of a step's length, drawn anew for each: no one length suits all scales
+_NODES, _DEEP = 121, 18.0  # of the law of a scale, where its density is above e**-18 = 1.5e-8 of its largest
 _LEAST, _MOST = math.log(1e-6), math.log(1e3)  # log of a scale over that of its prior
 _WIDEST = 8.0  # inverse tanh of a correlation
 _SCALES = 16  # draws of a scale for each state
-_FLOOR = 1e-12
+_FLOOR = 1e-12  # of squared scales: keeps divisions finite
 
 
 @dataclass(frozen=True)

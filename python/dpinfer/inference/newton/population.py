@@ -29,6 +29,7 @@ __all__ = ["population_posterior", "residual_prior_variance"]
 
 FloatArray = npt.NDArray[np.float64]
 
+# Four times as many until the error is below _ACCURATE; batches show it.
 _DRAWS, _MOST_DRAWS, _BATCHES = 200, 25_600, 10
 _ACCURATE = 0.05  # Monte Carlo error of a quantile, in posterior standard deviations
 _LEAST_CURVATURE = 0.1  # of what whitened directions have
@@ -37,8 +38,8 @@ _KEPT_MEAT = 0.02  # least share of the noise's energy that counts as the meat's
 _SHARES_ERROR = 0.7  # relative, of a variance made of shares of sizes
 _RESOLVED = 2.0  # an eigenvalue of the bread over the largest of noise alone
 _MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is clipped there
-_SWEEPS = 6
-_FIT_LEVEL, _PRIOR_LEVEL = 0.003, 0.005
+_SWEEPS = 6  # weights of scores depend on the zero, and the zero on them
+_FIT_LEVEL, _PRIOR_LEVEL = 0.003, 0.005  # as fit_level and prior_level of tuning.py
 _BIASED = 1.0  # of the sampling error: shift by the clip that causes a warning
 # Kurtosis of the records' lengths over that of normal features, and share of their square that the bread's bound takes:
 # the seen half of bench/coverage/real_responses.py.

@@ -40,7 +40,7 @@ FloatArray = npt.NDArray[np.float64]
 SWEEPS = 4  # for the errors of the predictor
 _WIDE = np.linspace(math.log(2e-4), math.log(1.3), 500)  # log sigma around the spread of the responses
 _FINE = np.linspace(-7.0, 7.0, 301)  # in standard deviations, when it is known about where
-_LEAST_EIGENVALUE = 1e-5
+_LEAST_EIGENVALUE = 1e-5  # of whitened second moments, which are about 1: keeps divisions finite
 _AVERAGED = 16  # matrices
 
 

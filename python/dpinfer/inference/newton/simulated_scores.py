@@ -14,8 +14,8 @@ __all__ = ["NewtonScore"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_ROWS, _DRAWS = 1000, 8
-_SMALL = 1e-300
+_ROWS, _DRAWS = 1000, 8  # made-up records, and responses of each: as many as the run's centre has (N_DRAWS)
+_SMALL = 1e-300  # keeps divisions finite
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ __all__ = ["DrawnTheta", "IndependentTheta", "ThetaDistribution", "VarianceParts
 
 FloatArray = npt.NDArray[np.float64]
 
-_ENTRIES_AT_ONCE = 2**22
+_ENTRIES_AT_ONCE = 2**22  # 32 MiB
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 Features = FloatArray | npt.NDArray[np.float32]
 
-_BLOCK = 4096
-_NO_RESIDUAL = 2.0**-60
+_BLOCK = 4096  # responses at once: half a megabyte of indicators
+_NO_RESIDUAL = 2.0**-60  # what residuals are cut off at where they shall not count
 
 
 @dataclass(frozen=True, eq=False)

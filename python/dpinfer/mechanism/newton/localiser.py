@@ -13,8 +13,8 @@ __all__ = ["Localiser"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_SWEEPS, _HALVINGS = 12, 6
-_CLOSE = 1e-4
+_SWEEPS, _HALVINGS = 12, 6  # Gauss-Newton steps at most, and halvings of each
+_CLOSE = 1e-4  # squared length of the last step for each weight: 1% of a posterior standard deviation
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ __all__ = ["SimulatedBounds", "simulate_bounds", "symmetric_inverse_root"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_WEIGHT_LEVEL = 0.95
-_CLIP_LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
-_SHARES = (0.25, 0.5, 1.0)
-_BEYOND, _NOTHING = 1.5, 0.05
-_RIDGE = 1e-4
-_LEAST = 1e-12
-_LARGEST_SCORE = 1e50
+_WEIGHT_LEVEL = 0.95  # of made-up records' lengths: longer ones weigh less
+_CLIP_LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)  # tried: quantiles of made-up scores
+_SHARES = (0.25, 0.5, 1.0)  # tried: largest norm of a score's centre over the clip
+_BEYOND, _NOTHING = 1.5, 0.05  # half to spare; noise beside what records leave open (derivations/any-model.md)
+_RIDGE = 1e-4  # of the mean information: a parameter that made-up records do not inform stays finite
+_LEAST = 1e-12  # keeps divisions finite
+_LARGEST_SCORE = 1e50  # its square is finite
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ FloatArray = npt.NDArray[np.float64]
 
 # Of a pass's budget, the part of the counted norms: localise, slope, measure.
 _COUNT_SHARES = {"localise": 0.1, "slope": 0.1, "measure": 0.05}
-_START_ROWS, _START_LEVEL = 500, 0.9
-_SEED = 812
-_LEAST = 1e-12
+_START_ROWS, _START_LEVEL = 500, 0.9  # made-up records; the first clip holds nine of ten scores of theirs
+_SEED = 812  # of public draws: any number
+_LEAST = 1e-12  # keeps divisions finite
 # Frobenius norm of a record's slope: at least so much of the expected trace, and as much more, up to the squared clip,
 # as leaves the noise of an entry at this share of the expected eigenvalue.
 _LEAST_SLOPE, _SLOPE_NOISE = 1.3, 0.15

@@ -29,14 +29,15 @@ SCORE_SHARE = 0.625
 # The part of a measurement's budget for checks of the run: the variance of scores, and the number of records.
 TALLY_SHARE = 0.02
 
-_SEED = 811
+_SEED = 811  # of public draws: any number
+# Made-up records: on the way, at its end, to try how far a step reaches.
 _ROWS, _LAST_ROWS, _REACH_ROWS = 1500, 4000, 300
-_TRUST, _SHORT_TRUST = 1.0, 0.3
+_TRUST, _SHORT_TRUST = 1.0, 0.3  # longest steps in whitened units: to the zero, and from one measurement to the next
 _MODEL_ERROR = 0.35  # of a step's length: how far the zero of a linearised score is from its own
 _SURPRISE = 4.0  # beyond the range of a correct filter
-_FARTHEST_REACH = 3.0
+_FARTHEST_REACH = 3.0  # length of a step that is made longer, in the same units
 _FARTHEST = 10.0  # prior standard deviations
-_FLOOR = 0.1
+_FLOOR = 0.1  # least eigenvalue of a slope, over the norm of its noise
 _LEAST_EIGENVALUE = 0.05  # of a slope, over their mean
 
 

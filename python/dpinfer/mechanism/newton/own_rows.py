@@ -46,8 +46,8 @@ N_DRAWS = 8
 
 # Each record's scores and those of its draws then fill two of a framework's blocks (models.adapters.blocks).
 _BLOCK = FRAMEWORK_BLOCK * 2 // (2 * N_DRAWS + 1)
-_SMALL = 1e-300
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_SMALL = 1e-300  # keeps divisions finite
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, as in SplitMix64 (Steele, Lea and Flood 2014)
 
 
 def _mixed(values: Words) -> Words:

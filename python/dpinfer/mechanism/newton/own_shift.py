@@ -17,9 +17,9 @@ __all__ = ["ExpectedScore", "NormalPosterior", "simulate_reach", "simulate_shift
 
 FloatArray = npt.NDArray[np.float64]
 
-_ROWS, _GROUPS, _PAIRS = 500, 10, 8
-_LONGER = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
-_SMALL = 1e-300
+_ROWS, _GROUPS, _PAIRS = 500, 10, 8  # made-up records, groups of them for the jackknife, pairs of truths
+_LONGER = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # tried in turn, while the expected score is short of the released one
+_SMALL = 1e-300  # keeps divisions finite
 # A shift that cannot be distinguished from zero counts as zero.
 _ERRORS = 3.0
 

@@ -38,7 +38,7 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 
-_UNITS_AT_ONCE = 256
+_UNITS_AT_ONCE = 256  # in one call of the exact sum, which does not depend on it
 
 
 class PassRecords(Protocol):

@@ -38,12 +38,12 @@ FloatArray = npt.NDArray[np.float64]
 
 _FLOOR = 0.7  # eigenvalues of a noisy matrix are at least this share of the norm that its noise has
 _CLIP = 3.0  # of a score while it localises, in units of what is usual
-_SCALE_UNIT = 1.6
+_SCALE_UNIT = 1.6  # as scale_unit of tuning.py
 _SCALE_WEIGHT = 0.25  # squared norm of the scale score over that of the score
 _LEAST_STEP, _LARGEST_STEP = 0.03, 2.0  # of the residuals' scale, from one pass to the next
 _EXPLAINED = 0.1  # of the residuals' scale is left by a step, at least
 _MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is clipped there
-_SWEEPS = 4
+_SWEEPS = 4  # weights of scores depend on the zero, and the zero on them
 _OF_THE_MODEL = ("localise_clip", "localise_residual_bound")  # of scores that are centred by the model
 
 

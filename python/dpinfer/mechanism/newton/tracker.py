@@ -14,8 +14,9 @@ __all__ = ["ScoreStep", "Tracker", "best_clip"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_CLIPS = np.linspace(0.1, 3.0, 59)
-_GRID = 800
+_CLIPS = np.linspace(0.1, 3.0, 59)  # tried: of residuals, in units of their spread
+_GRID = 800  # of log sigma: 1.1% apart
+# Of residuals over responses: as in the posterior (inference/newton/scores.py).
 _LARGEST_SPREAD, _LEAST_SPREAD = 1.3, 2e-4
 
 

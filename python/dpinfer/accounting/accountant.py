@@ -33,11 +33,7 @@ _EXACT_NOTE = (
 
 
 def account(
-    event: Event,
-    *,
-    delta: float,
-    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
-    accountant: AccountantName = "pld",
+    event: Event, *, delta: float, adjacency: Adjacency | str = Adjacency.ADD_REMOVE, accountant: AccountantName = "pld"
 ) -> PrivacyBound:
     """Return a certified epsilon of an event at a given delta.
 

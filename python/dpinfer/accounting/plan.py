@@ -107,12 +107,7 @@ class PrivacyPlan:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         check_stated_epsilon(
-            "epsilon",
-            self.epsilon,
-            self.event,
-            delta=self.delta,
-            adjacency=self.adjacency,
-            accountant=self.accountant,
+            "epsilon", self.epsilon, self.event, delta=self.delta, adjacency=self.adjacency, accountant=self.accountant
         )
 
     @property

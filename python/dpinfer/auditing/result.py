@@ -82,7 +82,7 @@ class AuditResult:
         verdict = "PASSED" if self.passed else f"FAILED ({len(self.failures)} of {len(self.checks)} checks)"
         lines = [
             f"privacy audit {verdict}: noise multiplier {self.noise_multiplier:g}, {self.n_runs} trials a data set, "
-            f"false positives {self.false_positive_rate:g} for the whole",
+            f"false positives {self.false_positive_rate:g} for the whole"
         ]
         for kind in ("neighbours", "sampling", "noise", "distinguishing"):
             checks = [check for check in self.checks if check.kind == kind]

@@ -69,13 +69,7 @@ class PrivateRun:
     """
 
     def __init__(
-        self,
-        charge: Charge,
-        record: RunRecord,
-        source: RandomSource,
-        checkpoint: RunCheckpoint | None,
-        *,
-        keeps: bool,
+        self, charge: Charge, record: RunRecord, source: RandomSource, checkpoint: RunCheckpoint | None, *, keeps: bool
     ) -> None:
         self._charge, self._record, self._source = charge, record, source
         self._checkpoint, self._keeps = checkpoint, keeps

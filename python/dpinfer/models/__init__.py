@@ -21,12 +21,7 @@ from dpinfer.models.expected import (
     prior_predictive_norm,
 )
 from dpinfer.models.gaussian_mixture import GaussianMixture
-from dpinfer.models.glm import (
-    GeneralizedLinearModel,
-    LogisticRegression,
-    PoissonRegression,
-    ProbitRegression,
-)
+from dpinfer.models.glm import GeneralizedLinearModel, LogisticRegression, PoissonRegression, ProbitRegression
 from dpinfer.models.gradient_model import GradientModel
 from dpinfer.models.linear_regression import LinearRegression
 from dpinfer.models.multinomial import MultinomialRegression

@@ -358,11 +358,7 @@ class DirichletCategorical(ConjugateModel):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON values."""
-        return {
-            "kind": "DirichletCategorical",
-            "concentration": list(self.concentration),
-            "bijector": self.bijector,
-        }
+        return {"kind": "DirichletCategorical", "concentration": list(self.concentration), "bijector": self.bijector}
 
     def _affine_gradient(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         n = self.n_params

@@ -18,16 +18,7 @@ _NAMES = {
     "widening": "widening_curves",
 }
 
-__all__ = [
-    "audit",
-    "calibration",
-    "calibration_error",
-    "gradient_fit",
-    "posterior",
-    "trace",
-    "trade_off",
-    "widening",
-]
+__all__ = ["audit", "calibration", "calibration_error", "gradient_fit", "posterior", "trace", "trade_off", "widening"]
 
 if TYPE_CHECKING:
     from dpinfer.plots.audit_bounds import audit

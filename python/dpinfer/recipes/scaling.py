@@ -252,12 +252,7 @@ class StepPolicy:
         return self._rate
 
     def _asked(
-        self,
-        name: str,
-        step: int,
-        ask: Callable[[], Any],
-        check: Callable[[Any], FloatArray],
-        last: FloatArray | None,
+        self, name: str, step: int, ask: Callable[[], Any], check: Callable[[Any], FloatArray], last: FloatArray | None
     ) -> FloatArray:
         """Call a function of the user. After the charge its errors must not lose the steps."""
         try:

@@ -17,15 +17,7 @@ from dpinfer.accounting.guarantee import guarantee_in_words, rounded_up
 from dpinfer.errors import InsecureReleaseError
 from dpinfer.release.parts import Part, check_leaks, check_parts, compose
 
-__all__ = [
-    "DERIVED",
-    "Guaranteed",
-    "Release",
-    "Stated",
-    "check_sums_event",
-    "guarantee_in_words",
-    "stated_epsilon",
-]
+__all__ = ["DERIVED", "Guaranteed", "Release", "Stated", "check_sums_event", "guarantee_in_words", "stated_epsilon"]
 
 # The default of `certified_epsilon`, which is a number in every release.
 DERIVED: float = None  # type: ignore[assignment]

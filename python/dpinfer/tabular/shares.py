@@ -167,11 +167,7 @@ def plan_with_shares(
         noise_multiplier, rate, steps, target_delta, adjacency=relation, accountant=accountant
     )
     return SharesPlan(
-        noise_multiplier=ratio * noise_multiplier,
-        run=run,
-        epsilon=bound.epsilon,
-        delta=bound.delta,
-        adjacency=relation,
+        noise_multiplier=ratio * noise_multiplier, run=run, epsilon=bound.epsilon, delta=bound.delta, adjacency=relation
     )
 
 

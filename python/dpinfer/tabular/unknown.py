@@ -13,12 +13,7 @@ import numpy.typing as npt
 from dpinfer._records import check_container, known_shape
 from dpinfer._validate import check_integer
 from dpinfer._values import as_values
-from dpinfer.accounting import (
-    Adjacency,
-    Event,
-    LedgerAccount,
-    PureEvent,
-)
+from dpinfer.accounting import Adjacency, Event, LedgerAccount, PureEvent
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.private_run import ReleaseTerms

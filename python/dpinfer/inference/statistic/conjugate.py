@@ -104,11 +104,7 @@ def one_shot_posterior(release: StatisticRelease, request: PosteriorRequest) -> 
         distribution = success_theta_of_some_trials(noisy, law, trials=trials, a=model.a, b=model.b)
     else:
         distribution = statistic_posterior(
-            model,
-            release.noisy_statistics,
-            law,
-            n_records=release.n_records,
-            clip=release.settings.get("clip"),
+            model, release.noisy_statistics, law, n_records=release.n_records, clip=release.settings.get("clip")
         )
     return Posterior(
         names=model.names,

@@ -186,12 +186,7 @@ def coordinate_priors(
     stderr = statistics.slope_stderr / sample_rate
     if prior == "empirical":
         return CoordinatePriors(
-            statistics.position_mean,
-            np.ones(width),
-            zero,
-            zero + 1.0,
-            np.abs(statistics.slope_score) * stderr,
-            stderr,
+            statistics.position_mean, np.ones(width), zero, zero + 1.0, np.abs(statistics.slope_score) * stderr, stderr
         )
     size = stderr * np.hypot(statistics.slope_score, 1.0)
     if largest is not None:
@@ -202,10 +197,5 @@ def coordinate_priors(
             raise ValueError("prior 'model' needs a release with a model and a public n_records")
         loc, scale = optimum
     return CoordinatePriors(
-        loc,
-        scale,
-        _SLOPE_SCORES * size,
-        np.full(width, 2.0 if precision else 1.0),
-        zero,
-        np.ones(width),
+        loc, scale, _SLOPE_SCORES * size, np.full(width, 2.0 if precision else 1.0), zero, np.ones(width)
     )

@@ -180,21 +180,12 @@ def emcee_nodes(
         start[..., 1] = np.arccosh(np.sqrt(ratio)) + jitter
     move = CoordinatewiseMove(problems, (k, dims), seed)
     sampler = emcee.EnsembleSampler(
-        n_walkers,
-        k * dims,
-        lambda x: move.log_density(x.reshape(-1, k, dims)).sum(axis=1),
-        moves=move,
-        vectorize=True,
+        n_walkers, k * dims, lambda x: move.log_density(x.reshape(-1, k, dims)).sum(axis=1), moves=move, vectorize=True
     )
     state = emcee.State(start.reshape(n_walkers, -1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        sampler.run_mcmc(
-            state,
-            n_warmup + n_samples,
-            progress=progress,
-            skip_initial_state_check=True,
-        )
+        sampler.run_mcmc(state, n_warmup + n_samples, progress=progress, skip_initial_state_check=True)
     chain = sampler.get_chain(discard=n_warmup).reshape(n_samples, n_walkers, k, dims)
     chain[..., 1:] = np.abs(chain[..., 1:])
     times = emcee.autocorr.integrated_time(chain.reshape(n_samples, n_walkers, -1), quiet=True, tol=0)

@@ -113,10 +113,7 @@ def nuts_nodes(
 
     enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
     likely = np.where(score > 0.0, 0.5 * (score + np.hypot(score, 2.0)), 2.0 / (np.hypot(score, 2.0) - score))
-    initial = {
-        "delta": -columns.mean_score * likely / (likely**2 + scale**-2.0),
-        "y": softplus_inverse(likely),
-    }
+    initial = {"delta": -columns.mean_score * likely / (likely**2 + scale**-2.0), "y": softplus_inverse(likely)}
     if problems.extra_noise:
         initial["omega"] = np.sqrt(np.maximum(columns.residual / columns.n_steps - 1.0, 0.0)) + columns.n_steps**-0.25
     with enable_x64(True):

@@ -47,12 +47,7 @@ def check_draws(name: str, value: npt.ArrayLike) -> DrawArray:
 
 
 def tarp_counts(
-    samples: DrawArray,
-    thetas: FloatArray,
-    references: FloatArray,
-    scales: FloatArray,
-    *,
-    n_threads: int | None = None,
+    samples: DrawArray, thetas: FloatArray, references: FloatArray, scales: FloatArray, *, n_threads: int | None = None
 ) -> tuple[CountArray, CountArray]:
     """Count the draws nearer to each reference point than the truth, jointly and in each dimension.
 

@@ -178,12 +178,7 @@ def run_sbc(
     return _result(pit, (truth - mean) / np.sqrt(squares / (n_draws - 1.0)), n_bins)
 
 
-def sbc_from_cdf(
-    cdf: npt.ArrayLike,
-    *,
-    z: npt.ArrayLike | None = None,
-    n_bins: int | None = None,
-) -> SbcResult:
+def sbc_from_cdf(cdf: npt.ArrayLike, *, z: npt.ArrayLike | None = None, n_bins: int | None = None) -> SbcResult:
     """Check posteriors over simulations by their distribution functions at the truth.
 
     **Privacy.** Post-processing of Releases made from simulated data: no private records.

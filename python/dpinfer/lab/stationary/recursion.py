@@ -140,12 +140,7 @@ def spectral_radius(A: npt.ArrayLike, learning_rate: npt.ArrayLike, sample_rate:
 
 
 def mixing_time(
-    A: npt.ArrayLike,
-    learning_rate: npt.ArrayLike,
-    sample_rate: float,
-    time: str = "discrete",
-    *,
-    form: str = "auto",
+    A: npt.ArrayLike, learning_rate: npt.ArrayLike, sample_rate: float, time: str = "discrete", *, form: str = "auto"
 ) -> Any:
     """Return the number of steps in which the distance to the optimum falls by a factor e along the slowest direction.
 

@@ -46,12 +46,7 @@ class _Task:
                 f"run_chunk must return {len(self.study.parameters)} parameters, got {chunk.truth.shape[1]}"
             )
         return reduce_chunk(
-            chunk,
-            first,
-            seed=self.seed,
-            n_repeats=self.n_repeats,
-            box=self.box,
-            n_threads=self.settings["n_threads"],
+            chunk, first, seed=self.seed, n_repeats=self.n_repeats, box=self.box, n_threads=self.settings["n_threads"]
         )
 
 

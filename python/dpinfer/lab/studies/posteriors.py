@@ -111,12 +111,7 @@ def plug_in(params: FloatArray, spread: FloatArray | None = None) -> list[Indepe
 
 
 def chunk_result(
-    posteriors: Sequence[ThetaDistribution | None],
-    data: RunData,
-    *,
-    first: int,
-    seed: int,
-    n_draws: int,
+    posteriors: Sequence[ThetaDistribution | None], data: RunData, *, first: int, seed: int, n_draws: int
 ) -> ChunkResult:
     """Draw from every run's posterior and judge the truth by it; runs without one have failed."""
     runs, n = data.truth.shape

@@ -54,15 +54,7 @@ RECIPES = ("tied", "aligned", "plain", "paper", "dpvim")
 _FISHER_RECIPES = ("tied", "aligned")
 _SCALING_OPTIONS = ("excursion", "largest_rate", "decay", "tolerance")
 _MECHANISM_OPTIONS = {"n_steps", "sample_rate", "max_grad_norm", "raw_ratio", *_SCALING_OPTIONS}
-_OPTIONS = _MECHANISM_OPTIONS | {
-    "n_records",
-    "burn_in",
-    "prior",
-    "correct",
-    "extra_noise",
-    "n_burn_in",
-    "n_samples",
-}
+_OPTIONS = _MECHANISM_OPTIONS | {"n_records", "burn_in", "prior", "correct", "extra_noise", "n_burn_in", "n_samples"}
 _AVERAGED_BURN_IN = 0.5  # half of the trace, as the published averages
 
 
@@ -406,10 +398,7 @@ def find(name: str) -> SimulationStudy:
             "gamma-exponential", GammaExponential(), conjugate, GammaExponential(), section=(0.0, 2.0)
         ),
         "beta-bernoulli": SimulationStudy(
-            "beta-bernoulli",
-            BetaBernoulli(),
-            Published((0.0,), -4.0, 2.0, 120.0, (_ROOT2,), _ROOT2),
-            BetaBernoulli(),
+            "beta-bernoulli", BetaBernoulli(), Published((0.0,), -4.0, 2.0, 120.0, (_ROOT2,), _ROOT2), BetaBernoulli()
         ),
         "beta-binomial": SimulationStudy("beta-binomial", BetaBinomial(10), conjugate, BetaBinomial(10)),
         "dirichlet-categorical": SimulationStudy(

@@ -13,11 +13,7 @@ from dpinfer.inference.trace.scales.side import SideSums
 from dpinfer.inference.trace.statistics import TraceStatistics, merge_segments
 from dpinfer.lab import _native
 from dpinfer.lab.studies.random_streams import run_generator
-from dpinfer.models import (
-    ConjugateModel,
-    GeneralizedLinearModel,
-    LinearRegression,
-)
+from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression
 from dpinfer.models.bijectors import softplus, softplus_inverse
 from dpinfer.recipes import GradientRun
 
@@ -258,14 +254,7 @@ class RunReleases:
 
 
 def simulate_releases(
-    model: StudyModel,
-    data: RunData,
-    settings: Settings,
-    *,
-    first: int,
-    seed: int,
-    n_threads: int,
-    backend: str = "cpu",
+    model: StudyModel, data: RunData, settings: Settings, *, first: int, seed: int, n_threads: int, backend: str = "cpu"
 ) -> RunReleases:
     """Run the mechanism on every run's records and return the statistics of its releases.
 
@@ -289,13 +278,7 @@ def simulate_releases(
     keys = run_keys(seed, first, data.truth.shape[0])
     runs = engine_runs(model, data, settings, keys, n_threads=n_threads, backend=backend)
     return RunReleases(
-        settings,
-        runs["blocks"],
-        runs["side"],
-        runs["path"],
-        runs["reference"],
-        runs["final_params"],
-        runs["finite"],
+        settings, runs["blocks"], runs["side"], runs["path"], runs["reference"], runs["final_params"], runs["finite"]
     )
 
 
@@ -372,11 +355,6 @@ def engine_runs(
         return runs
     family, prior, trials = model.engine_family()
     runs = _native.simulate_conjugate(
-        family=family,
-        prior=prior,
-        n_trials=trials,
-        statistics=data.statistics,
-        counts=data.counts,
-        **arguments,
+        family=family, prior=prior, n_trials=trials, statistics=data.statistics, counts=data.counts, **arguments
     )
     return runs

@@ -11,15 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import SiloError
-from dpinfer.mechanism.silos.masks import (
-    KEY_BYTES,
-    loaded,
-    own_mask,
-    pair_mask,
-    parted,
-    public_key,
-    to_key,
-)
+from dpinfer.mechanism.silos.masks import KEY_BYTES, loaded, own_mask, pair_mask, parted, public_key, to_key
 from dpinfer.mechanism.silos.messages import Message, Transcript, asked_of_pass, pack, unpack
 from dpinfer.mechanism.silos.rows import Line
 from dpinfer.mechanism.silos.shamir import combine, weights_at_zero

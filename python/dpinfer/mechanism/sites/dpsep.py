@@ -19,13 +19,7 @@ from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import check_arguments
 from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
-from dpinfer.mechanism.sites.settings import (
-    SiteArguments,
-    SiteOptions,
-    damping_rates,
-    start_loc,
-    typical_site_norm,
-)
+from dpinfer.mechanism.sites.settings import SiteArguments, SiteOptions, damping_rates, start_loc, typical_site_norm
 from dpinfer.mechanism.sites.state import SiteIterate
 from dpinfer.mechanism.sources.row_source import Records
 from dpinfer.mechanism.sums.sites import (

@@ -15,13 +15,7 @@ from dpinfer._validate import check_choice, check_integer, check_interval, setti
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.sites.settings import start_loc
 from dpinfer.mechanism.sites.state import Cavity, SiteIterate, SitePrior
-from dpinfer.mechanism.sums.sites import (
-    check_site_model,
-    check_site_records,
-    open_session,
-    set_cavity,
-    site_prior,
-)
+from dpinfer.mechanism.sums.sites import check_site_model, check_site_records, open_session, set_cavity, site_prior
 from dpinfer.models import SiteModel
 from dpinfer.release.sites.trace import smat, svec
 
@@ -222,16 +216,7 @@ def run_sep(
         return SEPResult(method, model.names, loc, precision, 1, True)
     if method == "ep":
         passes = _expectation_propagation(
-            session,
-            prior,
-            loc,
-            model.expected_site_precision(count),
-            rng,
-            count,
-            n_passes,
-            damping,
-            tolerance,
-            report,
+            session, prior, loc, model.expected_site_precision(count), rng, count, n_passes, damping, tolerance, report
         )
         return SEPResult(method, model.names, *passes)
     iterate = SiteIterate(

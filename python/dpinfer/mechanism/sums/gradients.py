@@ -160,12 +160,7 @@ class ConjugateSession:
         Its rule is for each parameter.
     """
 
-    def __init__(
-        self,
-        model: ConjugateModel,
-        records: FloatArray,
-        settings: SessionSettings,
-    ) -> None:
+    def __init__(self, model: ConjugateModel, records: FloatArray, settings: SessionSettings) -> None:
         self._model = model
         self._nodes, self._weights = settings.nodes, settings.weights
         self._width = model.n_params if settings.aligned else 2 * model.n_params

@@ -192,11 +192,7 @@ def run_network_vi(
 
 
 def _run_without_privacy(
-    model: BayesianNeuralNetwork,
-    X: npt.ArrayLike,
-    y: npt.ArrayLike,
-    settings: NetworkVISettings,
-    control: RunControl,
+    model: BayesianNeuralNetwork, X: npt.ArrayLike, y: npt.ArrayLike, settings: NetworkVISettings, control: RunControl
 ) -> NetworkWeights:
     """Run on exact minibatches."""
     features, response = check_network_records(model, X, y)
@@ -266,10 +262,7 @@ class _Ascent:
         loc, raw = self._params[:n], self._params[n:]
         scale = softplus(raw)
         penalty = np.concatenate(
-            (
-                settings.prior_precision * loc,
-                (settings.prior_precision * scale - 1.0 / scale) * sigmoid(raw),
-            )
+            (settings.prior_precision * loc, (settings.prior_precision * scale - 1.0 / scale) * sigmoid(raw))
         )
         ascent = (gradient[:-1] - settings.kl_weight * penalty) / self._total
         self._step += 1
@@ -321,11 +314,7 @@ class _PrivateAscent(Algorithm[Records]):
         settings = asdict(self._settings)
         for name in ("n_epochs", "batch_size"):
             del settings[name]  # they are in the plan
-        return {
-            "model": self._model.to_dict(),
-            "n_records": self.n_records,
-            "settings": settings,
-        }
+        return {"model": self._model.to_dict(), "n_records": self.n_records, "settings": settings}
 
     def start(self, records: Records, control: RunControl, key: bytes) -> None:
         """Open the session."""

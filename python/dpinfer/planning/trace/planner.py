@@ -14,13 +14,7 @@ from dpinfer._validate import check_float_array, check_integer, check_interval, 
 from dpinfer.accounting import PrivacyPlan, plan_privacy
 from dpinfer.accounting.cautions import caution_of_delta
 from dpinfer.inference.request import PosteriorOptions, has_model_hessian
-from dpinfer.models import (
-    InformedModel,
-    LinearRegression,
-    LogisticRegression,
-    Model,
-    default_max_grad_norm,
-)
+from dpinfer.models import InformedModel, LinearRegression, LogisticRegression, Model, default_max_grad_norm
 from dpinfer.planning.trace.drift import Drift, LogisticPilot, QuadraticLoss
 from dpinfer.planning.trace.features import PILOT_RECORDS, pilot_design
 from dpinfer.planning.trace.fisher import Prediction, predict_tied
@@ -345,13 +339,7 @@ def _calibrated(epsilon: float, delta: float, sample_rate: float, n_steps: int) 
 
 
 def _privacy(
-    epsilon: float,
-    delta: float,
-    n_records: int,
-    max_grad_norm: float,
-    settings: PlanSettings,
-    *,
-    slow: bool,
+    epsilon: float, delta: float, n_records: int, max_grad_norm: float, settings: PlanSettings, *, slow: bool
 ) -> PrivacyPlan:
     """Return the plan with the fewest passes over the records that widens within 1% of the least.
 

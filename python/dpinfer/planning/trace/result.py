@@ -140,12 +140,7 @@ class InferencePlan:
             f"{'parameter':<{width}}  {'90% width':>10}  {'no privacy':>10}  {'wider by':>8}  {'mixing time':>11}",
         ]
         rows = zip(
-            names,
-            prediction.width90,
-            prediction.reference_width90,
-            self.widening,
-            prediction.mixing_time,
-            strict=True,
+            names, prediction.width90, prediction.reference_width90, self.widening, prediction.mixing_time, strict=True
         )
         for name, own, reference, factor, time in list(rows)[:_MOST_ROWS]:
             lines.append(f"{name:<{width}}  {own:>10.4g}  {reference:>10.4g}  {factor:>8.3g}  {time:>11.4g}")

@@ -160,11 +160,7 @@ def predict_simulated(
         if not (np.all(np.isfinite(trace)) and np.all(np.isfinite(noisy))):
             continue
         release = release_from_arrays(
-            trace,
-            noisy,
-            noise_stddev=traces.noise_stddev,
-            sample_rate=traces.sample_rate,
-            names=model.names,
+            trace, noisy, noise_stddev=traces.noise_stddev, sample_rate=traces.sample_rate, names=model.names
         )
         releases.append((index, replace(release, n_records=n_records, model_spec=model.to_dict())))
     predictions: list[Prediction] = []

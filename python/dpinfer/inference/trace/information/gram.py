@@ -9,11 +9,7 @@ from scipy import linalg, special
 
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
-from dpinfer.inference.trace.information.under_model import (
-    InformationTrace,
-    information_draws,
-    information_mode,
-)
+from dpinfer.inference.trace.information.under_model import InformationTrace, information_draws, information_mode
 from dpinfer.inference.trace.scales.fisher import FisherRun
 from dpinfer.inference.trace.scales.noise_variance import VarianceSlope
 from dpinfer.models import LinearRegression, dispersion_clipping

@@ -154,11 +154,7 @@ def model_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     positions, gradients = release.positions[steps, :n], release.noisy_gradients[steps, :n]
     variance = model.prior_scale**2
     trace = InformationTrace.build(
-        positions,
-        gradients,
-        release.noise_stddev[:n],
-        sample_rate=release.sample_rate,
-        prior_variance=variance,
+        positions, gradients, release.noise_stddev[:n], sample_rate=release.sample_rate, prior_variance=variance
     )
     result = information_posterior(
         trace,
@@ -221,11 +217,7 @@ def gram_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     run = _fisher_run(release, model)
     variance_start = max(start.start, int(_VARIANCE_BURN_IN * release.n_steps))
     trace = GramTrace.from_release(release, model, run, start.start, variance_start)
-    result = gram_posterior(
-        trace,
-        model,
-        **_sampling(analysis),
-    )
+    result = gram_posterior(trace, model, **_sampling(analysis))
     names = release.gradient_names[:n]
     checked = start.statistics.take(slice(0, n))
     clipped = None

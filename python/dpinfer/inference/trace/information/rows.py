@@ -127,14 +127,7 @@ def row_regressions(
         explained = np.sum(cross * solution, axis=0)
         residual[group] = np.maximum(squares - explained, 0.0) / stddev[group] ** 2
     return RowRegressions(
-        np.stack(means),
-        intercept,
-        variance,
-        coefficients,
-        np.stack(factors),
-        stddev,
-        residual,
-        steps - width - 1,
+        np.stack(means), intercept, variance, coefficients, np.stack(factors), stddev, residual, steps - width - 1
     )
 
 

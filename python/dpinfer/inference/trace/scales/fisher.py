@@ -169,11 +169,7 @@ class FisherRun:
 
         def at(row: FloatArray, share: float = 1.0) -> ExpectedGradients:
             return expected_gradients(
-                self.model,
-                row,
-                max_grad_norm=self.max_grad_norm,
-                raw_ratio=self.raw_ratio,
-                dispersion_ratio=share,
+                self.model, row, max_grad_norm=self.max_grad_norm, raw_ratio=self.raw_ratio, dispersion_ratio=share
             )
 
         if not getattr(self.model, "pivotal", False):

@@ -57,11 +57,7 @@ class VarianceSlope:
 
 
 def with_variance_prior(
-    nodes: Nodes,
-    model: LinearRegression,
-    stretch: FloatArray,
-    excess: FloatArray,
-    excess_variance: FloatArray,
+    nodes: Nodes, model: LinearRegression, stretch: FloatArray, excess: FloatArray, excess_variance: FloatArray
 ) -> Nodes:
     """Replace the last coordinate's nodes, about v, by a normal in rho: the trace's likelihood times the prior.
 

@@ -10,12 +10,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.accounting._steps import Step, StepKind
 from dpinfer.accounting.gaussian import ndtr, upper_quantile
-
-FloatArray = npt.NDArray[np.float64]
 
 UNIT = 2.0**-53  # unit roundoff of double precision
 # Below this the arithmetic comes near the subnormal range, and relative error bounds would stop holding.

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.accounting._loss_grid import UNIT, Direction, GridLaw, loss, noise_range
 from dpinfer.accounting._steps import Step, StepKind
 from dpinfer.accounting.gaussian import ndtr
-
-FloatArray = npt.NDArray[np.float64]
 
 _N_POINTS = 1201  # of a rough first grid; the certified bound does not depend on it
 # Tilted mass that may fall outside the window on either side; it comes back as relative looseness of about this size.

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from dpinfer._arrays import FloatArray
 
 _BISECTIONS = 60  # 60 halvings exhaust double precision
 

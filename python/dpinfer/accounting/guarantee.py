@@ -8,11 +8,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_interval
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.events import Event, check_event, event_from_dict
-
-FloatArray = npt.NDArray[np.float64]
 
 NOT_PRIVATE = "NOT PRIVATE: the noise came from a seeded generator (for studies only)."
 NEIGHBOURS = {

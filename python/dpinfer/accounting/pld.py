@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.accounting._loss_grid import Direction, discretise
 from dpinfer.accounting._steps import Step, StepKind
 from dpinfer.accounting._tilted import ComposedLaw, Layout, compose, plan_layout
@@ -19,8 +19,6 @@ _MAX_REFINEMENTS = 30  # the assumed delta falls by 10 or more in each
 _MAX_SHIFT = 1e4  # steps with less noise have no useful guarantee; larger shifts overflow
 _MIN_SHIFT = 1e-9  # below it the loss is lost in rounding
 _BOTH = (Direction.REMOVE, Direction.ADD)
-
-FloatArray = npt.NDArray[np.float64]
 
 # Where the laws of a whole curve are made accurate: at epsilon 0, and at these deltas.
 _ANCHORS = (1e-2, 1e-5, 1e-8)

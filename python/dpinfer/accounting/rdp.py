@@ -5,11 +5,9 @@ import sys
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.accounting._steps import Step, StepKind
-
-FloatArray = npt.NDArray[np.float64]
 
 _LARGEST_ORDER = 10_000  # larger orders suit epsilon below 1e-3 only
 _UNIT = 2.0**-53  # unit roundoff of double precision

@@ -5,8 +5,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import Adjacency
@@ -16,8 +16,6 @@ from dpinfer.auditing.result import AuditCheck, AuditResult
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.methods import find_method
 from dpinfer.models import GeneralizedLinearModel
-
-FloatArray = npt.NDArray[np.float64]
 
 _RATE = 0.1  # of Poisson samples: the library's usual rate
 _NOISE_SHARE = 10  # one trial in ten tests the noise, which needs fewer than the distance

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-FloatArray = npt.NDArray[np.float64]
+from dpinfer._arrays import FloatArray
 
 _PILOT_SHARE = 0.1  # of the trials, to choose the threshold; the others bound the error
 _PILOT_LEVEL = 1e-3  # of the pilot's own intervals; validity does not depend on it

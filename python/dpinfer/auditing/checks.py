@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from dpinfer._arrays import FloatArray
 from dpinfer.auditing.bounds import gaussian_lower_bound
 from dpinfer.auditing.paths import AuditPath
 from dpinfer.auditing.result import AuditCheck
 from dpinfer.mechanism.random_source import RandomSource
-
-FloatArray = npt.NDArray[np.float64]
 
 # So little noise rounds to none: at most 2**31 steps times 1e-12 times 16 standard deviations.
 NO_NOISE = 1e-12

@@ -3,6 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan
 from dpinfer.auditing.bounds import one_run_lower_bound
@@ -10,8 +11,6 @@ from dpinfer.auditing.result import OneRunResult
 from dpinfer.mechanism import NetworkSettings, run_dp_sep, run_dpvi, run_network_dp_sep
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.models import BayesianNeuralNetwork, GaussianMixture, LogisticRegression
-
-FloatArray = npt.NDArray[np.float64]
 
 # Far from 1: noise that forgets it, or takes its root, is far too small.
 _NORM = 16.0

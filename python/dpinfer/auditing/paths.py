@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.sites.state import SiteIterate
 from dpinfer.mechanism.sums import GradientSession, SessionSettings, open_gradients
 from dpinfer.mechanism.sums.network import open_network_session
@@ -30,7 +30,6 @@ from dpinfer.models import (
     SiteModel,
 )
 
-FloatArray = npt.NDArray[np.float64]
 Opened: TypeAlias = Callable[[int, float], FloatArray]
 
 _N_OPPOSED = 50  # the sum of fifty full contributions is far from zero

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.accounting import Adjacency, PrivacyPlan
 from dpinfer.auditing.replay_records import (
     FAR,
@@ -57,8 +58,6 @@ from dpinfer.models import (
     SurveyWeights,
     from_gradient,
 )
-
-FloatArray = npt.NDArray[np.float64]
 
 CHECKPOINT = "run.checkpoint"
 SECRET = frozenset((CHECKPOINT,))

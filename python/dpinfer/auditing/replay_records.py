@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from dpinfer._arrays import FloatArray
 from dpinfer.accounting import Adjacency
 from dpinfer.auditing.replay_scenario import Neighbour
 from dpinfer.mechanism import RowSource, ShardedRows
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel, PoissonRegression
 
-FloatArray = npt.NDArray[np.float64]
 Records = tuple[npt.NDArray[Any], ...]
 
 N_RECORDS = 12  # few, for speed; every kind of record occurs

@@ -1,20 +1,23 @@
 import numpy as np
 import numpy.typing as npt
 
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
 def simd_variant() -> str: ...
 def keystream(key: bytes, domain: int, step: int, counter: int, n_blocks: int) -> bytes: ...
-def monte_carlo_normals(key: bytes, step: int, n: int) -> npt.NDArray[np.float64]: ...
-def box_muller(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]: ...
-def rounded_gaussian(key: bytes, step: int, stddev: float, n: int) -> tuple[npt.NDArray[np.int64], int]: ...
-def exact_rounded_gaussian(key: bytes, step: int, stddev: float, n: int) -> npt.NDArray[np.int64]: ...
-def poisson_sample(key: bytes, step: int, sample_rate: float, n_rows: int) -> npt.NDArray[np.int64]: ...
+def monte_carlo_normals(key: bytes, step: int, n: int) -> Floats: ...
+def box_muller(words: npt.NDArray[np.uint64]) -> Floats: ...
+def rounded_gaussian(key: bytes, step: int, stddev: float, n: int) -> tuple[Ints, int]: ...
+def exact_rounded_gaussian(key: bytes, step: int, stddev: float, n: int) -> Ints: ...
+def poisson_sample(key: bytes, step: int, sample_rate: float, n_rows: int) -> Ints: ...
 
 class StepSession:
     def __init__(
         self,
         *,
-        features: npt.NDArray[np.float64] | npt.NDArray[np.float32],
-        response: npt.NDArray[np.float64],
+        features: Floats | npt.NDArray[np.float32],
+        response: Floats,
         likelihood: str,
         intercept: bool,
         aligned: bool,
@@ -23,23 +26,13 @@ class StepSession:
         key: bytes,
         n_threads: int,
     ) -> None: ...
-    def set_scales(self, scale: npt.NDArray[np.float64], offset: npt.NDArray[np.float64]) -> None: ...
+    def set_scales(self, scale: Floats, offset: Floats) -> None: ...
     def set_quadrature(
-        self,
-        loc: npt.NDArray[np.float64],
-        variance: npt.NDArray[np.float64],
-        nodes: npt.NDArray[np.float64],
-        weights: npt.NDArray[np.float64],
-        moments: npt.NDArray[np.float64],
+        self, loc: Floats, variance: Floats, nodes: Floats, weights: Floats, moments: Floats
     ) -> None: ...
-    def set_draws(
-        self,
-        draws: npt.NDArray[np.float64],
-        standard: npt.NDArray[np.float64],
-        dispersion: npt.NDArray[np.float64],
-    ) -> None: ...
-    def clipped_sum(self, step: int) -> npt.NDArray[np.int64]: ...
-    def noisy_sum(self, step: int, noise_multiplier: float) -> npt.NDArray[np.float64]: ...
+    def set_draws(self, draws: Floats, standard: Floats, dispersion: Floats) -> None: ...
+    def clipped_sum(self, step: int) -> Ints: ...
+    def noisy_sum(self, step: int, noise_multiplier: float) -> Floats: ...
     @property
     def released_length(self) -> int: ...
     @property
@@ -49,18 +42,11 @@ class StepSession:
 
 class AffineSession:
     def __init__(
-        self,
-        *,
-        statistics: npt.NDArray[np.float64],
-        length: int,
-        sample_rate: float,
-        max_grad_norm: float,
-        key: bytes,
-        n_threads: int,
+        self, *, statistics: Floats, length: int, sample_rate: float, max_grad_norm: float, key: bytes, n_threads: int
     ) -> None: ...
-    def set_map(self, matrix: npt.NDArray[np.float64], offset: npt.NDArray[np.float64]) -> None: ...
-    def clipped_sum(self, step: int) -> npt.NDArray[np.int64]: ...
-    def noisy_sum(self, step: int, noise_multiplier: float) -> npt.NDArray[np.float64]: ...
+    def set_map(self, matrix: Floats, offset: Floats) -> None: ...
+    def clipped_sum(self, step: int) -> Ints: ...
+    def noisy_sum(self, step: int, noise_multiplier: float) -> Floats: ...
     @property
     def length(self) -> int: ...
     @property
@@ -72,8 +58,8 @@ class NetworkSession:
     def __init__(
         self,
         *,
-        features: npt.NDArray[np.float64],
-        response: npt.NDArray[np.float64],
+        features: Floats,
+        response: Floats,
         n_hidden: int,
         hidden_scale: float,
         output_scale: float,
@@ -84,8 +70,8 @@ class NetworkSession:
     ) -> None: ...
     def set_sites(
         self,
-        mean: npt.NDArray[np.float64],
-        variance: npt.NDArray[np.float64],
+        mean: Floats,
+        variance: Floats,
         noise_variance: float,
         eta_weight: float,
         site_weight: float,
@@ -95,16 +81,16 @@ class NetworkSession:
     ) -> None: ...
     def set_gradients(
         self,
-        mean: npt.NDArray[np.float64],
-        variance: npt.NDArray[np.float64],
+        mean: Floats,
+        variance: Floats,
         noise_variance: float,
-        mean_scale: npt.NDArray[np.float64],
-        variance_scale: npt.NDArray[np.float64],
+        mean_scale: Floats,
+        variance_scale: Floats,
         noise_weight: float,
     ) -> None: ...
-    def clipped_sum(self, step: int) -> npt.NDArray[np.int64]: ...
-    def noisy_sum(self, step: int, noise_multiplier: float) -> npt.NDArray[np.float64]: ...
-    def plain_sum(self, rows: npt.NDArray[np.int64], max_norm: float) -> npt.NDArray[np.float64]: ...
+    def clipped_sum(self, step: int) -> Ints: ...
+    def noisy_sum(self, step: int, noise_multiplier: float) -> Floats: ...
+    def plain_sum(self, rows: Ints, max_norm: float) -> Floats: ...
     @property
     def length(self) -> int: ...
     @property
@@ -116,40 +102,34 @@ class NetworkPasses:
     def __init__(
         self,
         *,
-        features: npt.NDArray[np.float64],
-        response: npt.NDArray[np.float64],
+        features: Floats,
+        response: Floats,
         n_hidden: int,
         own_sites: bool,
         clip_norm: float,
         site_weight: float,
-        eta: npt.NDArray[np.float64],
-        precision: npt.NDArray[np.float64],
-        prior_precision: npt.NDArray[np.float64],
-        gamma: npt.NDArray[np.float64],
-        prior_gamma: npt.NDArray[np.float64],
+        eta: Floats,
+        precision: Floats,
+        prior_precision: Floats,
+        gamma: Floats,
+        prior_gamma: Floats,
     ) -> None: ...
-    def run(self, rows: npt.NDArray[np.int64], share: float, step: float) -> None: ...
-    def set_prior(self, prior_precision: npt.NDArray[np.float64]) -> None: ...
-    def state(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]: ...
+    def run(self, rows: Ints, share: float, step: float) -> None: ...
+    def set_prior(self, prior_precision: Floats) -> None: ...
+    def state(self) -> tuple[Floats, Floats, Floats]: ...
 
 class SiteSession:
     def set_state(
-        self,
-        *,
-        cavity_loc: npt.NDArray[np.float64],
-        cavity_cov: npt.NDArray[np.float64],
-        centre: npt.NDArray[np.float64],
-        neutral: npt.NDArray[np.float64],
-        block_weight: float,
+        self, *, cavity_loc: Floats, cavity_cov: Floats, centre: Floats, neutral: Floats, block_weight: float
     ) -> None: ...
-    def poisson_sum(self, step: int, sample_rate: float, noise_multiplier: float) -> npt.NDArray[np.float64]: ...
-    def uniform_sum(self, step: int, noise_multiplier: float) -> npt.NDArray[np.float64]: ...
-    def permuted_sum(self, step: int, noise_multiplier: float) -> npt.NDArray[np.float64]: ...
-    def clipped_poisson_sum(self, step: int, sample_rate: float) -> npt.NDArray[np.int64]: ...
-    def clipped_sum(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
-    def plain_sum(self, max_norm: float) -> npt.NDArray[np.float64]: ...
-    def contributions(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]: ...
-    def order(self, epoch: int) -> npt.NDArray[np.int64]: ...
+    def poisson_sum(self, step: int, sample_rate: float, noise_multiplier: float) -> Floats: ...
+    def uniform_sum(self, step: int, noise_multiplier: float) -> Floats: ...
+    def permuted_sum(self, step: int, noise_multiplier: float) -> Floats: ...
+    def clipped_poisson_sum(self, step: int, sample_rate: float) -> Ints: ...
+    def clipped_sum(self, rows: Ints) -> Ints: ...
+    def plain_sum(self, max_norm: float) -> Floats: ...
+    def contributions(self, rows: Ints) -> Floats: ...
+    def order(self, epoch: int) -> Ints: ...
     def uniform_row(self, step: int) -> int: ...
     @property
     def length(self) -> int: ...
@@ -159,21 +139,21 @@ class SiteSession:
 def mixture_sites(
     *,
     contribution: str,
-    points: npt.NDArray[np.float64],
-    log_weights: npt.NDArray[np.float64],
-    covariances: npt.NDArray[np.float64],
+    points: Floats,
+    log_weights: Floats,
+    covariances: Floats,
     max_site_norm: float,
     key: bytes,
     n_threads: int,
 ) -> SiteSession: ...
 def binary_sites(
     *,
-    features: npt.NDArray[np.float64],
-    response: npt.NDArray[np.float64],
+    features: Floats,
+    response: Floats,
     intercept: bool,
     likelihood: str,
-    nodes: npt.NDArray[np.float64],
-    weights: npt.NDArray[np.float64],
+    nodes: Floats,
+    weights: Floats,
     max_site_norm: float,
     key: bytes,
     n_threads: int,
@@ -189,18 +169,15 @@ class PartialSum:
     def __init__(self, *, length: int, max_norm: float) -> None: ...
     # A block (n, length) of contributions computed elsewhere, a record a row; with a scale (length,), each times that.
     def add_contributions(
-        self,
-        contributions: npt.NDArray[np.float64] | npt.NDArray[np.float32],
-        n_threads: int = 1,
-        scale: npt.NDArray[np.float64] | None = None,
+        self, contributions: Floats | npt.NDArray[np.float32], n_threads: int = 1, scale: Floats | None = None
     ) -> None: ...
     # The integers of another part of the same sum.
-    def merge(self, integers: npt.NDArray[np.int64]) -> None: ...
+    def merge(self, integers: Ints) -> None: ...
     # What is released, in units of the contributions: noise of standard deviation noise_multiplier * max_norm from
     # the stream (noise, step) of the key.  The exact sum stays as it is.
-    def noisy_sum(self, key: bytes, step: int, noise_multiplier: float) -> npt.NDArray[np.float64]: ...
+    def noisy_sum(self, key: bytes, step: int, noise_multiplier: float) -> Floats: ...
     @property
-    def integers(self) -> npt.NDArray[np.int64]: ...
+    def integers(self) -> Ints: ...
     @property
     def length(self) -> int: ...
     @property
@@ -219,15 +196,7 @@ class Residuals:
     """
 
     def __init__(
-        self,
-        *,
-        link: str,
-        loc: npt.NDArray[np.float64],
-        bound: float,
-        centre: npt.NDArray[np.float64],
-        slope: npt.NDArray[np.float64],
-        first_node: float,
-        spacing: float,
+        self, *, link: str, loc: Floats, bound: float, centre: Floats, slope: Floats, first_node: float, spacing: float
     ) -> None: ...
 
 class RegressionRows:
@@ -243,21 +212,21 @@ class RegressionRows:
     def __init__(
         self,
         *,
-        features: npt.NDArray[np.float64] | npt.NDArray[np.float32],
-        response: npt.NDArray[np.float64],
+        features: Floats | npt.NDArray[np.float32],
+        response: Floats,
         intercept: bool,
         first_row: int = 0,  # where these rows begin in the whole, for sampling: a multiple of 1024
         n_threads: int = 1,  # 0: as many as OpenMP uses
         # Sparse rows: features (n_values,) stand in `columns`, those of row i from starts[i] to starts[i + 1].
         columns: npt.NDArray[np.int32] | None = None,
-        starts: npt.NDArray[np.int64] | None = None,
+        starts: Ints | None = None,
         n_features: int | None = None,
-        weights: npt.NDArray[np.float64] | None = None,  # survey weights (n,), at least 0
+        weights: Floats | None = None,  # survey weights (n,), at least 0
     ) -> None: ...
     # From here on, passes are over a Poisson sample, that of (key, step); over all rows until then.
     def sample(self, key: bytes, step: int, sample_rate: float) -> None: ...
     # w z z', m (m + 1) / 2 numbers; at most bound**2.
-    def add_second_moments(self, total: PartialSum, *, transform: npt.NDArray[np.float64], bound: float) -> None: ...
+    def add_second_moments(self, total: PartialSum, *, transform: Floats, bound: float) -> None: ...
     # (w psi z, scale_weight (min(|r| / scale_unit, 1) - scale_centre)), m + 1 numbers; m without a scale_weight.  At
     # most hypot(bound * max|psi|, scale_weight * max(scale_centre, 1 - scale_centre)).
     def add_scores(
@@ -265,64 +234,43 @@ class RegressionRows:
         total: PartialSum,
         residuals: Residuals,
         *,
-        transform: npt.NDArray[np.float64],
+        transform: Floats,
         bound: float,
         scale_weight: float = 0.0,
         scale_unit: float = 1.0,
         scale_centre: float = 0.0,
     ) -> None: ...
     # w slope z z', m (m + 1) / 2 numbers; at most bound**2 max|slope|.
-    def add_curvature(
-        self, total: PartialSum, residuals: Residuals, *, transform: npt.NDArray[np.float64], bound: float
-    ) -> None: ...
+    def add_curvature(self, total: PartialSum, residuals: Residuals, *, transform: Floats, bound: float) -> None: ...
     # w**2 psi**2 z z', m (m + 1) / 2 numbers; at most bound**2 max psi**2.
     def add_score_products(
-        self, total: PartialSum, residuals: Residuals, *, transform: npt.NDArray[np.float64], bound: float
+        self, total: PartialSum, residuals: Residuals, *, transform: Floats, bound: float
     ) -> None: ...
     # The indicator of the interval of `edges` in which |w psi z| lies, len(edges) + 1 numbers; at most 1.
     def add_score_sizes(
-        self,
-        total: PartialSum,
-        residuals: Residuals,
-        *,
-        transform: npt.NDArray[np.float64],
-        bound: float,
-        edges: npt.NDArray[np.float64],
+        self, total: PartialSum, residuals: Residuals, *, transform: Floats, bound: float, edges: Floats
     ) -> None: ...
     # The same of the root of |w slope z z'|.
     def add_curvature_sizes(
-        self,
-        total: PartialSum,
-        residuals: Residuals,
-        *,
-        transform: npt.NDArray[np.float64],
-        bound: float,
-        edges: npt.NDArray[np.float64],
+        self, total: PartialSum, residuals: Residuals, *, transform: Floats, bound: float, edges: Floats
     ) -> None: ...
     @property
     def n_coef(self) -> int: ...
 
 class PersonModel:
     def __init__(
-        self,
-        *,
-        family: str,
-        max_rows: int,
-        n_columns: int,
-        slope: int,
-        nodes: list[float],
-        weights: list[float],
+        self, *, family: str, max_rows: int, n_columns: int, slope: int, nodes: list[float], weights: list[float]
     ) -> None: ...
     def scores(
         self,
         *,
-        point: npt.NDArray[np.float64],
-        truth: npt.NDArray[np.float64],
-        transform: npt.NDArray[np.float64],
-        features: npt.NDArray[np.float64],
-        responses: npt.NDArray[np.float64] | None,
+        point: Floats,
+        truth: Floats,
+        transform: Floats,
+        features: Floats,
+        responses: Floats | None,
         seeds: npt.NDArray[np.uint64],
         stream: int,
         n_draws: int,
         n_threads: int = 1,
-    ) -> npt.NDArray[np.float64]: ...
+    ) -> Floats: ...

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._records import as_record_array, known_shape
 from dpinfer._validate import check_interval
 from dpinfer.accounting import Adjacency, GaussianEvent, LedgerAccount, as_adjacency, calibrate_noise_multiplier
@@ -26,7 +27,6 @@ from dpinfer.mechanism.sources.row_source import MAX_ROWS, Records, RowSource
 from dpinfer.mechanism.sources.sparse import is_sparse
 from dpinfer.release import SumRelease
 
-FloatArray = npt.NDArray[np.float64]
 # From a block of rows, (B,) or (B, d), to what each of them adds, (B, s).
 Contribution = Callable[[FloatArray], npt.ArrayLike]
 Blocks = Callable[[], Iterable[Records]]

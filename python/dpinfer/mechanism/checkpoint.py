@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_interval
 from dpinfer.errors import CheckpointError
 from dpinfer.mechanism._file_lock import exclusive
 from dpinfer.release.files import write_atomically
-
-FloatArray = npt.NDArray[np.float64]
 
 _MAGIC = b"dpinfer checkpoint 1\nSECRET: whoever reads this file can take the noise out of the release.\n"
 _SECRET_BYTES = 32  # 256 bits

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import IntArray
 from dpinfer.mechanism import _native
-
-IntArray = npt.NDArray[np.int64]
 
 # More than the rounding of the square root and of one product.
 _ROUNDING = 1.0 + 2.0**-50

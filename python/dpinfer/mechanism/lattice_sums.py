@@ -8,14 +8,11 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray, IntArray
 from dpinfer.accounting import Adjacency, PureEvent
 from dpinfer.mechanism.discrete_laplace import laplace_mechanism
 from dpinfer.mechanism.private_run import ReleaseTerms
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _LATTICE_BITS = 30  # the rounding of a contribution is below 2**-30 of its bound
 # delta for reports of a ledger without a budget; a pure guarantee has none of its own. The library's default.

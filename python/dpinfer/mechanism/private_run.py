@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.accounting import Adjacency, Charge, Event, LedgerAccount, charge_run
 from dpinfer.accounting.ledger import check_account
 from dpinfer.accounting.ledger_state import new_cancel_token, run_of_token
@@ -21,7 +21,6 @@ from dpinfer.errors import CheckpointError, LedgerError, RecordError
 from dpinfer.mechanism.checkpoint import RunCheckpoint, RunRecord, begun, binding, tag_of_records
 from dpinfer.mechanism.random_source import RandomSource
 
-FloatArray = npt.NDArray[np.float64]
 CheckpointArgument = str | os.PathLike[str] | RunCheckpoint | None
 
 

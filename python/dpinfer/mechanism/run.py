@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_integer
@@ -25,7 +26,6 @@ from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.run_state import restore, snapshot
 from dpinfer.mechanism.sources.row_source import RowSource
 
-FloatArray = npt.NDArray[np.float64]
 Loaded = TypeVar("Loaded")
 
 _MAX_THREADS = 4096  # more than any machine has

@@ -4,11 +4,9 @@ import hashlib
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import CheckpointError
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def snapshot(trace: Mapping[str, FloatArray], current: Mapping[str, FloatArray], made: int) -> dict[str, FloatArray]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import Adjacency, ApproximateEvent, LedgerAccount, NoiseTable, as_adjacency, noise_table
@@ -24,8 +25,6 @@ from dpinfer.mechanism.silos.rows import Silos, check_control_of_silos, describe
 from dpinfer.mechanism.sums import Records, RowSource, ShardedRows
 from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential, Model
 from dpinfer.release import CountRelease, StatisticRelease
-
-FloatArray = npt.NDArray[np.float64]
 
 _CHUNK = 1 << 16  # records at once: memory only
 _PRIOR_LEVELS = 41  # quantiles of the prior in an average

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from dpinfer._arrays import FloatArray
 
 
 class Model(ABC):

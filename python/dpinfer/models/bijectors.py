@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from dpinfer._arrays import FloatArray
 
 
 def softplus(x: npt.ArrayLike) -> FloatArray:

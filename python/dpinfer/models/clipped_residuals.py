@@ -10,11 +10,9 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.models.glm import GeneralizedLinearModel
-
-FloatArray = npt.NDArray[np.float64]
 
 # Predictors: of zeros and ones, and of counts up to that of the largest mean.
 _BINARY_REACH = 12.0

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer.models.base import FloatArray
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.models.conjugate_distributions import DirichletOnLogits, GammaOnSoftplus
 from dpinfer.models.conjugate_model import ConjugateModel

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
-from dpinfer.models.base import FloatArray
 from dpinfer.models.bijectors import log_sigmoid, sigmoid, softplus, softplus_inverse
 
 BIJECTORS = ("stick_breaking", "softmax")

@@ -6,7 +6,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.models.base import FloatArray, Model
+from dpinfer._arrays import FloatArray
+from dpinfer.models.base import Model
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.models.conjugate_distributions import ConjugateDistribution
 

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-FloatArray = npt.NDArray[np.float64]
+from dpinfer._arrays import FloatArray
 
 _ALIKE = 1e-9  # a mean and a mean square from a file agree up to rounding
 _SWEEPS, _CLOSE = 40, 1e-3  # of iterative scaling; stops when every variance is met to 0.1%

@@ -8,12 +8,10 @@ from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_interval
 from dpinfer.models.base import Model
-
-FloatArray = npt.NDArray[np.float64]
 
 _SIZE = 2**15  # 32 768 simulated records: moments err by 1 / sqrt(32 768), 0.6%
 _SEED = 20_250_101  # a date

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer.models.base import FloatArray
 from dpinfer.models.bijectors import log_sigmoid, sigmoid
 from dpinfer.models.normal_prior import NormalPriorModel
 from dpinfer.models.survey_weights import SurveyWeights

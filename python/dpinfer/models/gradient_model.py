@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpinfer.models.base import FloatArray
+from dpinfer._arrays import FloatArray
 from dpinfer.models.glm import GeneralizedLinearModel
 from dpinfer.models.normal_prior import NormalPriorModel
 

@@ -8,14 +8,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.models.glm import GeneralizedLinearModel
 from dpinfer.models.likely_own import LikelyOwnRecords
 from dpinfer.models.size_shares import SIZE_EDGES
 from dpinfer.models.whitening import shrink_moments, transport
-
-FloatArray = npt.NDArray[np.float64]
 
 _SEED = 20_261_124  # of public draws: any number
 _RECORDS = 8192  # made up, half of them the mirror image of the others

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.models.adapters.gradients import uniforms_of
 from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
-from dpinfer.models.base import FloatArray
 
 _MOST_CLASSES = 100  # a coefficient for each class and column: more were not tried
 

@@ -4,11 +4,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.models.clipped_residuals import ResponseGrid
-
-FloatArray = npt.NDArray[np.float64]
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(25)  # exact for polynomials up to degree 49
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()

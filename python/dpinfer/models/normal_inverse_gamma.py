@@ -6,8 +6,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer.models.base import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

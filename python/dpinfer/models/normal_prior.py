@@ -3,8 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer
-from dpinfer.models.base import FloatArray, Model
+from dpinfer.models.base import Model
 from dpinfer.models.bijectors import sigmoid, softplus
 
 _START_RAW_SCALE = -6.0  # small scales: the start is near the prior's centre

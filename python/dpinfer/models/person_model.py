@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
-from dpinfer.models.base import FloatArray
 
 __all__ = ["MOST_ROWS", "PERSON_FAMILIES", "PersonModel"]
 

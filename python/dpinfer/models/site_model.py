@@ -4,7 +4,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from dpinfer.models.base import FloatArray
+from dpinfer._arrays import FloatArray
 
 
 @runtime_checkable

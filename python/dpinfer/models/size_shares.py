@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
-FloatArray = npt.NDArray[np.float64]
+from dpinfer._arrays import FloatArray
 
 SIZE_EDGES = np.exp2(0.5 * np.arange(-4, 18))  # in units of the usual size
 _MIDDLES = np.append(SIZE_EDGES, 2.0 * SIZE_EDGES[-1] / math.sqrt(2.0)) * 2.0**-0.25

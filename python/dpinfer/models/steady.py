@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from dpinfer._arrays import FloatArray
 
 _SMALLEST = 1e-300  # avoids division by zero
 _RESOLVED = 1e-13  # some hundred units of double precision

@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_interval
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from dpinfer._arrays import FloatArray
 
 _LEAST_SHARE_OF_TRACE = 0.05
 _LEAST_ENERGY = 0.02

@@ -1,13 +1,11 @@
 """How wide the posterior of a one-shot statistic will be, before any record is read."""
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.accounting import Adjacency
 from dpinfer.mechanism.statistic import clipped_information, default_clip
 from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
-
-FloatArray = npt.NDArray[np.float64]
 
 _PRIOR_DRAWS = 256  # the median over the prior errs by 1.25 / sqrt(256), 8% of its spread
 _SEED = 20_261_122  # a date

@@ -6,12 +6,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.models import OwnModel
 from dpinfer.models.bijectors import softplus
-
-FloatArray = npt.NDArray[np.float64]
 
 # Draws of the prior, rows of each, an arbitrary seed (docs/derivations/any-model.md, "A full-rank guide").
 _POINTS, _ROWS, _SEED = 32, 500, 513

@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan
 from dpinfer.models import GeneralizedLinearModel, GradientModel, Model, OwnModel, default_max_grad_norm
@@ -22,8 +23,6 @@ from dpinfer.recipes.scaling import (
     steady_rate,
 )
 from dpinfer.release import GradientTrace
-
-FloatArray = npt.NDArray[np.float64]
 
 # Defaults of the recipes; "tied" and "steady" also have Fisher scaling.
 RECIPES: dict[str, tuple[str, str]] = {

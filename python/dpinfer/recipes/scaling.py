@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.models import InformedModel, Model
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 
-FloatArray = npt.NDArray[np.float64]
 Schedule = Callable[[int, FloatArray], npt.ArrayLike]
 GradScale = float | tuple[float, float] | npt.ArrayLike | Schedule
 LearningRate = str | float | npt.ArrayLike | Schedule

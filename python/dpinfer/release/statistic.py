@@ -4,13 +4,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer
 from dpinfer.accounting import Adjacency, Event
 from dpinfer.release.guarantee import Release
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -5,14 +5,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtri
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, GaussianEvent, NonPrivateEvent, PureEvent
 from dpinfer.release.guarantee import Release
-
-FloatArray = npt.NDArray[np.float64]
 
 # The lattice rounds the largest norm by less than one part in 2**30, and the square root of a norm by less.
 _ROUNDING = 1e-6

@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import NonPrivateEvent, SelfComposed, run_event
 from dpinfer.release.guarantee import Release
-
-FloatArray = npt.NDArray[np.float64]
 
 GRADIENTS = ("reparameterised", "aligned")
 FAMILIES = ("mean_field", "point", "full_rank")

@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event
 from dpinfer.release.guarantee import Stated
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -10,14 +10,12 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import log_ndtr
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_interval
 from dpinfer.release import SumRelease, load_release
 from dpinfer.tables.ratio_law import hull_of_ratios, probability_beyond
-
-FloatArray = npt.NDArray[np.float64]
 
 # Squares only say how wide an interval is: they get a quarter of the squared norm of counts and sums.
 SQUARE_WEIGHT = 0.5

@@ -10,8 +10,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._records import DeferredArray
 from dpinfer._validate import check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
@@ -26,8 +26,6 @@ from dpinfer.tabular import BinaryColumn, CategoricalColumn, ContinuousColumn, S
 from dpinfer.tabular.decoding import decode, lacking_value
 from dpinfer.tabular.frames import raw_records
 from dpinfer.tabular.reading import RawColumn
-
-FloatArray = npt.NDArray[np.float64]
 
 # The compiled sum shortens what is within 2**-20 of its norm, and a count must stay a whole number.
 _ROOM = 1.0 + 2.0**-19

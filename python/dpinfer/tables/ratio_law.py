@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr, ndtr
 
-FloatArray = npt.NDArray[np.float64]
+from dpinfer._arrays import FloatArray
 
 _HALVINGS = 60  # of [-1, 1]: beyond the last bit of a double
 # Two Laplace scales are told apart by this much: their law is a difference of two that cancels where they are equal.

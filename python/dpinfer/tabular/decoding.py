@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._values import number_of, text_of
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn, Column, ContinuousColumn, IgnoredColumn
 from dpinfer.tabular.reading import LineCounts, RawColumn
 from dpinfer.tabular.schema import Schema
 
-FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 MINIMUM_RECORDS = 2  # fewer have no spread

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer._records import as_record_array, known_shape
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import (
@@ -38,8 +39,6 @@ from dpinfer.release.parts import check_parts
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn
 from dpinfer.tabular.schema import Schema
 from dpinfer.tabular.table import Table, UnreadTable
-
-FloatArray = npt.NDArray[np.float64]
 
 # A count far below zero, which noise hardly ever makes, still gives a positive share.
 _FEWEST = 1e-3

@@ -4,8 +4,8 @@ import os
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._records import DeferredArray
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn, ContinuousColumn, TargetColumn
@@ -20,8 +20,6 @@ from dpinfer.tabular.decoding import (
 )
 from dpinfer.tabular.reading import LineCounts, check_header, read_chunks
 from dpinfer.tabular.schema import Schema
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

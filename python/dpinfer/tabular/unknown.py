@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._records import check_container, known_shape
 from dpinfer._validate import check_integer
 from dpinfer._values import as_values
@@ -29,8 +29,6 @@ from dpinfer.tabular.reading import RawColumn, check_header, read_chunks
 from dpinfer.tabular.schema import Schema
 from dpinfer.tabular.table import encode
 from dpinfer.tabular.unknown_plan import UnknownPlan, check_unknown
-
-FloatArray = npt.NDArray[np.float64]
 
 _INSECURE = "the unknown facts were drawn with a seeded generator"
 

@@ -9,9 +9,8 @@ from itertools import combinations_with_replacement
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from dpinfer._arrays import FloatArray
 
 _TRUTHS = 400  # two hundred pairs, or enough for the polynomial's coefficients (docs/derivations/any-model.md)
 _TEMPER = 0.25  # a quarter of the information spreads the truths over twice the posterior's width

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.newton.own_checks import check_own
 from dpinfer.inference.newton.simulated_scores import NewtonScore
@@ -18,8 +18,6 @@ from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.inference.trace.simulated_scores import AlignedScore
 from dpinfer.models import OwnModel
 from dpinfer.release import OwnNewtonRelease
-
-FloatArray = npt.NDArray[np.float64]
 
 _DRAWS = 1000  # Monte Carlo error 2% of a standard deviation (1 / sqrt(2 * 1000))
 _BURN_IN = 0.2  # share of the trace; of few steps, which begin near the optimum; chosen by hand

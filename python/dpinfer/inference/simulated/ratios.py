@@ -3,9 +3,8 @@
 import math
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from dpinfer._arrays import FloatArray
 
 _LEVEL_SPREAD = 0.25  # the prior of the level, N(1, 1/4 squared) (docs/derivations/any-model.md)
 _LEAST_SPREAD = 0.02  # of the deviations: 2%, so that a release with little noise is not taken as exact

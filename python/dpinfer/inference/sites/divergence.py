@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def gaussian_divergence(

@@ -4,8 +4,8 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
@@ -15,8 +15,6 @@ from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease, SiteRelease
 from dpinfer.release.sites.trace import smat
-
-FloatArray = npt.NDArray[np.float64]
 
 _DRAWS = 1000  # Monte Carlo error 2% of a standard deviation (1 / sqrt(2 * 1000))
 # The start's error is multiplied by about prod(1 - r): below 3% from here on.

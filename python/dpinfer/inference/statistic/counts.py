@@ -3,15 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import optimize, special
 
+from dpinfer._arrays import FloatArray, IntArray
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.statistic.noise_laws import NoiseLaw
 from dpinfer.inference.statistic.tabulated import TabulatedTheta, mixture_of_table
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _LOG_NEGLIGIBLE = 45.0  # exp(-45) is 3e-20: below double precision even summed over all counts
 _LOG_VISIBLE = 34.0  # exp(-34) is 2e-15: below double precision

@@ -6,12 +6,10 @@ from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_interval
-
-FloatArray = npt.NDArray[np.float64]
 
 _FINE = 200.0  # see `DiscreteLaplaceSum`: the continuous law agrees to a part in 1e4
 _FARTHEST = 60.0  # exp(-60) is below any weight that counts

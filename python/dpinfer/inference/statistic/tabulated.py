@@ -4,12 +4,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.mixture import NormalMixtures, ThetaMarginals
 from dpinfer.inference.posterior.theta import VarianceParts
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def mixture_of_table(grid: FloatArray, log_density: FloatArray) -> NormalMixtures:

@@ -1,15 +1,13 @@
 """Posterior of a rate given a noisy sum of clipped waiting times: one-dimensional, by characteristic functions."""
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.theta import VarianceParts
 from dpinfer.inference.statistic.noise_laws import NoiseLaw
 from dpinfer.inference.statistic.tabulated import TabulatedTheta, mixture_of_table
 from dpinfer.models import GammaExponential
 from dpinfer.models.bijectors import softplus, softplus_inverse
-
-FloatArray = npt.NDArray[np.float64]
 
 _GRID = 301  # rates on the final grid
 _COARSE = 101  # rates on the grids that locate the posterior

@@ -3,16 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from dpinfer._arrays import FloatArray
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PosteriorRequest, ReleaseFacts
 from dpinfer.models import Model
 from dpinfer.release import GradientTrace
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.inference.trace.statistics import TraceStatistics, merge_segments, segment_statistics
-
-FloatArray = npt.NDArray[np.float64]
 
 FALSE_POSITIVE_RATE = 0.01  # alpha of docs/derivations/noise-aware-posterior.md, "Burn-in"
 

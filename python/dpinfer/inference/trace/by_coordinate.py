@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import NormalMixtures
@@ -20,8 +20,6 @@ from dpinfer.inference.trace.priors import coordinate_priors, optimum_under_mode
 from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.recipes.full_rank import unpack_guide
 from dpinfer.release import GradientTrace
-
-FloatArray = npt.NDArray[np.float64]
 
 # Where softplus is 0 to double precision: a q that adds nothing to the location.
 _NO_SCALE = -700.0

@@ -7,9 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.trace.statistics import TraceStatistics
-
-FloatArray = npt.NDArray[np.float64]
 
 FALSE_POSITIVE_RATE = 0.01  # of all tests of a trace together
 _DRIFT_VARIANCE = 2.0  # of the statistic, by which two independent terms of variance 1 add up (see Notes)

@@ -6,13 +6,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference import _native
 from dpinfer.inference.trace.priors import CoordinatePriors
 from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models.bijectors import softplus, softplus_inverse
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import fft
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def effective_sample_size(trace: npt.ArrayLike) -> Any:

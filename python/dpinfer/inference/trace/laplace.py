@@ -4,14 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.mixture import gauss_hermite
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
-
-FloatArray = npt.NDArray[np.float64]
 
 # A prior far from its trace puts v where softplus(v) is not a normal number any more.
 _LOWEST_HESSIAN = 1e-300

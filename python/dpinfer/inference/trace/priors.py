@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array
 from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models import Model
 from dpinfer.models.bijectors import softplus_inverse
-
-FloatArray = npt.NDArray[np.float64]
 
 PRIORS = ("weak", "model", "empirical")
 

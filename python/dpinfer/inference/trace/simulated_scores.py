@@ -1,13 +1,11 @@
 """The mean of a trace of aligned gradients: a mean score whose expectation the model simulates, clipping included."""
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.simulated.ratios import ratio_draws
 from dpinfer.models import OwnModel
 from dpinfer.release import GradientTrace
-
-FloatArray = npt.NDArray[np.float64]
 
 # Monte Carlo error 1 / sqrt(12 000) of a score's standard deviation; a covariance needs fewer.
 _ROWS, _COVARIANCE_ROWS = 12_000, 800

@@ -6,10 +6,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference import _native
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

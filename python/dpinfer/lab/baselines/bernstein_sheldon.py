@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._records import as_record_array
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
@@ -19,8 +20,6 @@ from dpinfer.mechanism.run import RunControl, run_once
 from dpinfer.release.statistic import StatisticRelease
 
 __all__ = ["release_statistics"]
-
-FloatArray = npt.NDArray[np.float64]
 
 _CHUNK = 1 << 16  # records at once: memory only
 

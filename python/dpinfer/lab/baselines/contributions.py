@@ -5,14 +5,13 @@ from functools import singledispatch
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._records import as_record_array
 from dpinfer.errors import RecordError
 from dpinfer.lab.baselines.gibbs.families import BinomialFamily, CategoricalFamily, ConjugateFamily, ExponentialFamily
 from dpinfer.mechanism.layout import check_values
 
 __all__ = ["contributions"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @singledispatch

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_choice, check_interval, settings_of
 from dpinfer.accounting import Event, LedgerAccount, PrivacyPlan
@@ -24,8 +25,6 @@ from dpinfer.models import GaussianMixture
 from dpinfer.release.guarantee import Stated
 
 __all__ = ["EMArguments", "EMOptions", "EMRelease", "run_dp_em"]
-
-FloatArray = npt.NDArray[np.float64]
 
 STATISTICS = ("published", "centred")
 _START_STREAM = 2**40  # beyond the numbers of all steps

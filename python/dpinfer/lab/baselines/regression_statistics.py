@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray, IntArray
 from dpinfer._records import as_record_array, known_shape
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
@@ -20,9 +21,6 @@ from dpinfer.mechanism.run import RunControl, run_once
 from dpinfer.release.statistic import StatisticRelease
 
 __all__ = ["release_regression_statistics"]
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _CHUNK = 2048  # records at once: memory only
 

@@ -7,13 +7,12 @@ import emcee
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
 from dpinfer.models.bijectors import softplus, softplus_inverse
 
 __all__ = ["emcee_nodes", "nodes_from_draws"]
-
-FloatArray = npt.NDArray[np.float64]
 
 DEFAULT_WALKERS = 16  # emcee needs at least twice the dimension, which is 1 or 2
 DEFAULT_WARMUP = 300  # the autocorrelation time is checked after the run

@@ -3,16 +3,14 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import BackendUnavailableError, NumericalError
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
 from dpinfer.lab.comparison.ensemble import nodes_from_draws
 from dpinfer.models.bijectors import softplus, softplus_inverse
 
 __all__ = ["nuts_nodes"]
-
-FloatArray = npt.NDArray[np.float64]
 
 DEFAULT_WARMUP = 1000  # usual in NumPyro's examples
 DEFAULT_SAMPLES = 4000  # Monte Carlo error of a mean: 1.6% of a standard deviation, if independent

@@ -5,12 +5,12 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer
 from dpinfer.lab import _native
 
 __all__ = ["check_draws", "check_thetas", "draw_moments", "tarp_counts"]
 
-FloatArray = npt.NDArray[np.float64]
 CountArray = npt.NDArray[np.uint32]
 DrawArray: TypeAlias = npt.NDArray[np.float64] | npt.NDArray[np.float32]
 

@@ -7,13 +7,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer
 from dpinfer.lab.coverage.counts import DrawArray, check_draws, check_thetas, draw_moments
 from dpinfer.lab.coverage.uniformity import chi_square_pvalue, ks_pvalue
 
 __all__ = ["SbcResult", "run_sbc", "sbc_from_cdf"]
-
-FloatArray = npt.NDArray[np.float64]
 
 _SIMS_PER_BIN = 10  # enough for the chi-square approximation
 _MAX_BINS = 20  # more bins show no further shape

@@ -3,13 +3,12 @@
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer
 from dpinfer.lab.coverage.counts import DrawArray, check_draws, check_thetas, draw_moments, tarp_counts
 from dpinfer.lab.coverage.tarp_result import TarpResult, TarpVerdict, check_levels, check_tarp, tarp_from_shares
 
 __all__ = ["TarpAccumulator", "TarpResult", "TarpVerdict", "check_tarp", "run_tarp", "tarp_from_shares"]
-
-FloatArray = npt.NDArray[np.float64]
 
 _HALF_WIDTH = 4.0  # posterior standard deviations around the centre, NA-DPVI (2025), section 3.1 and appendix H.4
 _REFERENCES = ("centred", "uniform")

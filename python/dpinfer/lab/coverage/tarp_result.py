@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.lab.coverage.uniformity import (
     combine_dependent_pvalues,
@@ -16,8 +17,6 @@ from dpinfer.lab.coverage.uniformity import (
 )
 
 __all__ = ["TarpResult", "TarpVerdict", "check_levels", "check_tarp", "tarp_from_shares"]
-
-FloatArray = npt.NDArray[np.float64]
 
 _TAIL = 0.1  # shares below it or above 1 - it say whether a posterior is too narrow or too wide
 

@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
+
 __all__ = [
     "chi_square_pvalue",
     "combine_dependent_pvalues",
@@ -14,8 +16,6 @@ __all__ = [
     "randomised_ranks",
     "rmse_of_uniforms",
 ]
-
-FloatArray = npt.NDArray[np.float64]
 
 _SIMULATIONS = 5000  # the mean of the simulated RMSE then has a relative standard error of about 0.5 %
 _SIMULATION_SEED = 20_230_206  # an arbitrary seed

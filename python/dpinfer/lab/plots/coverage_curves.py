@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_interval
 from dpinfer.lab.coverage.ranks import SbcResult
 from dpinfer.lab.coverage.tarp_result import TarpResult
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["coverage", "ranks"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def coverage(result: TarpResult, *, marginals: bool = True, ax: "Axes | None" = None) -> "Axes":

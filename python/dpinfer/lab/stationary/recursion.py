@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.errors import NumericalError
 from dpinfer.inference.trace.effective_size import autocovariance, check_trace_array
@@ -18,8 +19,6 @@ __all__ = [
     "spectral_radius",
     "trace_autocorrelation",
 ]
-
-FloatArray = npt.NDArray[np.float64]
 
 TIMES = ("discrete", "continuous")
 FORMS = ("auto", "diagonal", "symmetric", "general")

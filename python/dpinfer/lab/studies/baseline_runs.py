@@ -7,6 +7,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import settings_of
 from dpinfer.lab.baselines import (
     RegressionPrior,
@@ -28,8 +29,6 @@ __all__ = [
     "bernstein_sheldon_chunk",
     "gibbs_ss_noisy_chunk",
 ]
-
-FloatArray = npt.NDArray[np.float64]
 
 _BLOCK = 25  # runs whose Gibbs chains advance together; a block is always whole, so a run does not depend on its chunk
 _TAILS = (0.05, 0.95)  # ends of 90% intervals, as in all studies

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval, settings_of
 from dpinfer._version import __version__
@@ -19,8 +19,6 @@ from dpinfer.lab.studies.runner import run_chunks
 from dpinfer.lab.studies.study import ChunkResult, Study, find_study
 
 __all__ = ["coverage_study"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import StudyFormatError
 from dpinfer.lab.coverage.ranks import SbcResult, sbc_from_cdf
 from dpinfer.lab.coverage.tarp_result import TarpResult, tarp_from_shares
@@ -19,8 +19,6 @@ from dpinfer.lab.studies.run_statistics import RunStatistics
 from dpinfer.release.files import write_atomically
 
 __all__ = ["CoverageResult"]
-
-FloatArray = npt.NDArray[np.float64]
 
 _FORMAT = "dpinfer-coverage"
 _TAIL = 0.05  # of a central 90% interval

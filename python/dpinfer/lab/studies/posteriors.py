@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.theta import IndependentTheta, ThetaDistribution
@@ -18,8 +18,6 @@ from dpinfer.lab.studies.simulation import RunData, RunReleases
 from dpinfer.lab.studies.study import ChunkResult
 
 __all__ = ["by_coordinate", "chunk_result", "each", "plug_in", "tied"]
-
-FloatArray = npt.NDArray[np.float64]
 
 _DRAWS = 2  # number of a stream
 _TAILS = np.array([0.05, 0.95])  # ends of 90% intervals, as in all studies

@@ -6,8 +6,8 @@ from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan, plan_privacy
 from dpinfer.inference.posterior.theta import IndependentTheta
@@ -45,8 +45,6 @@ from dpinfer.models import (
 from dpinfer.recipes import FisherScaling, GradientArguments, choose_gradient_run, default_recipe, natural_scaling
 
 __all__ = ["SimulationStudy", "find"]
-
-FloatArray = npt.NDArray[np.float64]
 
 DELTA = 1e-5  # of the published experiments
 METHODS = ("exact", "laplace", "naive", "averaged", "dpvim", "bernstein-sheldon", "gibbs-ss-noisy")

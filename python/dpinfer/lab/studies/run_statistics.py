@@ -6,13 +6,13 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.lab.coverage.counts import check_draws, tarp_counts
 from dpinfer.lab.studies.random_streams import REFERENCES, run_generator
 from dpinfer.lab.studies.study import ChunkResult
 
 __all__ = ["RunStatistics", "reduce_chunk"]
 
-FloatArray = npt.NDArray[np.float64]
 CountArray = npt.NDArray[np.uint32]
 
 _HALF_WIDTH = 4.0  # posterior standard deviations around the centre, NA-DPVI (2025), section 3.1 and appendix H.4

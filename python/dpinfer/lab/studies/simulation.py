@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import BackendUnavailableError
 from dpinfer.inference.trace.scales.fisher import WHOLE_TRACE, TiedTrace
 from dpinfer.inference.trace.scales.side import SideSums
@@ -19,7 +20,6 @@ from dpinfer.recipes import GradientRun
 
 __all__ = ["N_BLOCKS", "N_NODES", "RunData", "RunReleases", "Settings", "simulate_data", "simulate_releases"]
 
-FloatArray = npt.NDArray[np.float64]
 StudyModel = ConjugateModel | GeneralizedLinearModel
 
 N_BLOCKS = 100  # blocks of a trace, for statistics of all burn-ins in one pass

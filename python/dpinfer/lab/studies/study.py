@@ -8,11 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice
 
 __all__ = ["STUDY_NAMES", "ChunkResult", "Study", "find_study"]
-
-FloatArray = npt.NDArray[np.float64]
 
 STUDY_NAMES = (
     "gamma-exponential",

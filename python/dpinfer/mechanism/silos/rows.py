@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.silos.messages import pack
 from dpinfer.mechanism.silos.terms import Terms, epsilon_of_adversaries
 
-FloatArray = npt.NDArray[np.float64]
 # The array of a checkpoint that holds the coordinator's end of a session.
 SESSION = "session"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import IntArray
 from dpinfer.errors import SiloError
 from dpinfer.mechanism.silos.masks import KEY_BYTES, loaded, own_mask, pair_mask, parted, public_key, to_key
 from dpinfer.mechanism.silos.messages import Message, Transcript, asked_of_pass, pack, unpack
@@ -18,7 +18,6 @@ from dpinfer.mechanism.silos.shamir import combine, weights_at_zero
 from dpinfer.mechanism.silos.terms import Terms
 from dpinfer.mechanism.silos.work import Task
 
-IntArray = npt.NDArray[np.int64]
 # HMAC-SHA256.
 _TAG_BYTES = 32
 

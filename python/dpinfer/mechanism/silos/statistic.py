@@ -7,16 +7,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import IntArray
 from dpinfer._validate import check_interval
 from dpinfer.accounting import Adjacency, PureEvent, as_adjacency
 from dpinfer.errors import SiloError
 from dpinfer.mechanism.discrete_laplace import laplace_share
 from dpinfer.mechanism.silos.work import Task, Work
 from dpinfer.mechanism.statistic import has_statistic, lattice_of, total_of
-
-IntArray = npt.NDArray[np.int64]
 
 _WORD = 2**64  # sums are modulo 2**64
 

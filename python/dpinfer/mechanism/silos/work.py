@@ -9,9 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from dpinfer._arrays import IntArray
 from dpinfer._validate import check_integer
 from dpinfer.accounting import Adjacency, Event
 from dpinfer.errors import SiloError
@@ -24,8 +22,6 @@ from dpinfer.mechanism.records import check_records
 from dpinfer.mechanism.silos.messages import pack, unpack
 from dpinfer.mechanism.sums.parts import integers_of_part
 from dpinfer.models import Model, OwnModel, model_from_dict
-
-IntArray = npt.NDArray[np.int64]
 
 # In lattice steps, of one share: the sum of rounded shares then differs negligibly from one rounded Gaussian.
 _LEAST_STDDEV = 64.0

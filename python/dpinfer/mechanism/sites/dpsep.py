@@ -8,6 +8,7 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
 from dpinfer._records import known_shape
@@ -34,8 +35,6 @@ from dpinfer.mechanism.sums.sites import (
 from dpinfer.models import SiteModel
 from dpinfer.release import SiteRelease
 from dpinfer.release.sites.trace import SITES, smat, svec
-
-FloatArray = npt.NDArray[np.float64]
 
 # W of the table's settings (docs/dp-sep.md, "The mixture of the paper"); 1 for regressions.
 _MIXTURE_WEIGHT, _REGRESSION_WEIGHT = 0.1, 1.0

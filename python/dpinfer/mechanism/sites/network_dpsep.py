@@ -8,6 +8,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_float_array, check_integer, check_interval, settings_of
@@ -23,8 +24,6 @@ from dpinfer.mechanism.sources.row_source import Records
 from dpinfer.mechanism.sums.network import open_network_session
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease
-
-FloatArray = npt.NDArray[np.float64]
 
 # Shares of the norm: the noise variance's statistic gets a quarter, the weights the rest.
 _NOISE_NORM = 0.25

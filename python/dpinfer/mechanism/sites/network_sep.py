@@ -9,8 +9,6 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.sites.network_records import check_network_records
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 
-FloatArray = npt.NDArray[np.float64]
-
 METHODS = ("sep", "ep", "adf")
 # Of the prior precision's gamma hyperprior, as for the noise (Hernandez-Lobato and Adams, 2015).
 _HYPER_SHAPE, _HYPER_RATE = 6.0, 6.0

@@ -10,6 +10,7 @@ from typing import TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_integer, check_interval, settings_of
 from dpinfer.mechanism import _native
@@ -18,8 +19,6 @@ from dpinfer.mechanism.sites.state import Cavity, SiteIterate, SitePrior
 from dpinfer.mechanism.sums.sites import check_site_model, check_site_records, open_session, set_cavity, site_prior
 from dpinfer.models import SiteModel
 from dpinfer.release.sites.trace import smat, svec
-
-FloatArray = npt.NDArray[np.float64]
 
 METHODS = ("sep", "ep", "adf")
 CLIPS = ("joint", "separate")

@@ -10,12 +10,12 @@ from typing import TypeAlias, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan
 from dpinfer.mechanism.sums.sites import site_prior
 from dpinfer.models import SiteModel
 
-FloatArray = npt.NDArray[np.float64]
 Damping: TypeAlias = float | str | npt.ArrayLike | Callable[[int], float]
 
 _REFERENCE_SEED = 20_230  # an arbitrary seed

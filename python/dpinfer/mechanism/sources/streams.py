@@ -130,10 +130,8 @@ def rows_of_csv(
     ----------
     path : path-like
         UTF-8 with a header line.
-    features : sequence of str
-        Names of the columns of X, in the model's order.
-    response : str, optional
-        Name of the column of y.
+    features, response
+        As of :func:`rows_of_parquet`.
     delimiter : str
 
     Raises
@@ -206,12 +204,8 @@ def rows_of_arrow(
     batches : callable
         Returns the batches of one pass, anew for every pass: objects with ``column(name)``, such as
         ``lambda: dataset.to_batches(columns=names)``.
-    features : sequence of str
-        Names of the columns of X, in the model's order.
-    response : str, optional
-        Name of the column of y.
-    unit : str, optional
-        Name of the column of units, by which the rows are sorted: for a run with ``unit=``.
+    features, response, unit
+        As of :func:`rows_of_parquet`.
 
     Raises
     ------
@@ -239,12 +233,8 @@ def rows_of_duckdb(
         Opened read-only.  ``":memory:"`` is an empty one, from which a query can read files.
     query : str
         A SELECT.
-    features : sequence of str
-        Names of the columns of X, in the model's order.
-    response : str, optional
-        Name of the column of y.
-    unit : str, optional
-        Name of the column of units, by which the rows are sorted: for a run with ``unit=``.
+    features, response, unit
+        As of :func:`rows_of_parquet`.
 
     Raises
     ------

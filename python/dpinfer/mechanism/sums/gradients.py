@@ -9,13 +9,12 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.sources.row_source import Records, RowSource
 from dpinfer.mechanism.sums.registry import find_sum, sums
 from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression, Model
 from dpinfer.models.bijectors import sigmoid, softplus
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,12 +3,8 @@
 **Privacy.** A session holds the records.  Only sums with noise leave the mechanism.
 """
 
-import numpy as np
-import numpy.typing as npt
-
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def open_network_session(

@@ -8,6 +8,7 @@ sums along its own row, so that it does not depend on other records.
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.sources.row_source import Records
 from dpinfer.mechanism.sums.gradients import SessionSettings
@@ -15,8 +16,6 @@ from dpinfer.mechanism.sums.registry import sums
 from dpinfer.models import GeneralizedLinearModel, GradientModel, OwnModel
 from dpinfer.models.adapters import FRAMEWORK_BLOCK
 from dpinfer.models.bijectors import sigmoid, softplus
-
-FloatArray = npt.NDArray[np.float64]
 
 _BLOCK = FRAMEWORK_BLOCK
 _CACHE_LINE = 64  # bytes, on x86-64 and ARM

@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.accounting import Adjacency
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.records import load_records
@@ -18,8 +18,6 @@ from dpinfer.mechanism.sites.state import Cavity, SitePrior
 from dpinfer.mechanism.sums.numpy_sums import EvidenceSession
 from dpinfer.mechanism.sums.registry import find_sum, sums
 from dpinfer.models import BayesianNeuralNetwork, GaussianMixture, GeneralizedLinearModel, SiteModel
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
 from dpinfer._validate import settings_of
@@ -24,8 +25,6 @@ from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.recipes import GradientArguments, GradientOptions, GradientRun, choose_gradient_run
 from dpinfer.recipes.full_rank import moved_guide, unpack_guide
 from dpinfer.release import GradientTrace
-
-FloatArray = npt.NDArray[np.float64]
 
 _SMALL = 1e-300  # avoids division by zero
 _FARTHEST = 1e100  # an iterate's squares stay far from overflow

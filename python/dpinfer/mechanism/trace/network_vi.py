@@ -8,6 +8,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_integer, check_interval, settings_of
@@ -23,8 +24,6 @@ from dpinfer.mechanism.sources.row_source import Records
 from dpinfer.mechanism.sums.network import open_network_session
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 from dpinfer.models.bijectors import sigmoid, softplus
-
-FloatArray = npt.NDArray[np.float64]
 
 _START_RAW_SCALE = -4.0  # small scales: the start is near the mean
 _FIRST_DECAY, _SECOND_DECAY, _SMALL = 0.9, 0.999, 1e-8  # Adam's defaults (Kingma and Ba 2015)

@@ -8,15 +8,13 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.accounting import Adjacency
 from dpinfer.mechanism.discrete_laplace import laplace_mechanism
 from dpinfer.mechanism.unknowns.ranks import RankedColumn
 from dpinfer.mechanism.unknowns.selection import select_least
 from dpinfer.mechanism.unknowns.thresholds import thresholded_counts
-
-FloatArray = npt.NDArray[np.float64]
 
 # The streams of one key: the count's, then two for each selection of bounds.
 _COUNT_STREAM, _FIRST_SELECTION = 0, 1

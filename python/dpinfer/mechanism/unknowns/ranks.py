@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray, IntArray
 from dpinfer._records import as_record_array, known_shape
 from dpinfer._values import is_listed, text_of
 from dpinfer.accounting import Adjacency
@@ -20,8 +21,6 @@ from dpinfer.mechanism.sources.row_source import RowSource
 from dpinfer.mechanism.sources.shards import ShardedRows
 from dpinfer.mechanism.sources.sparse import is_sparse, sparse_length
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 Rows = RowSource | ShardedRows
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._records import check_container, known_shape
 from dpinfer._validate import check_integer, check_interval
 from dpinfer._values import as_values, text_of
@@ -28,8 +29,6 @@ from dpinfer.mechanism.unknowns.draws import QuantileSearch, draw_bounds, draw_c
 from dpinfer.mechanism.unknowns.ranks import RankedColumn, check_ranked, columns_of, count_rows
 from dpinfer.mechanism.unknowns.thresholds import least_threshold
 from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease
-
-FloatArray = npt.NDArray[np.float64]
 
 _LONGEST_LABEL = 1000  # characters of a name
 # A share is one part of an epsilon or delta, rounded so that the parts never add to more.

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array
 from dpinfer.models.adapters.own_model import RESPONSES, OwnModel, Words
-from dpinfer.models.base import FloatArray
 
 _ROWS = 33  # odd, so that blocks and parts have different sizes
 _MANY_ROWS = 4096  # for a parameter that none of those inform: a group of a hundredth is absent once in 10**17 times

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_integer
 from dpinfer.models.adapters.checks import check_own_model
 from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
 from dpinfer.models.adapters.parameters import Numbers
-from dpinfer.models.base import FloatArray
 
 _CALLS = {
     "gradients": "gradient(params, X, y) with params (n,), X (B, p) and y (B,), and returns (B, n)",

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_integer
 from dpinfer.models.adapters.blocks import FRAMEWORK_BLOCK, in_blocks
 from dpinfer.models.adapters.frameworks import framework
 from dpinfer.models.adapters.gradients import check_callables, finished
 from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words, named_failure
 from dpinfer.models.adapters.parameters import Numbers, ParameterSet
-from dpinfer.models.base import FloatArray
 
 _TRACED = (
     "; it is compiled by JAX, so write jax.numpy for numpy, jax.numpy.where for if, value.astype(float) for "

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_integer
 from dpinfer.models.adapters.frameworks import framework
 from dpinfer.models.adapters.gradients import check_callables, finished
 from dpinfer.models.adapters.jax_models import double_precision, jax_code
 from dpinfer.models.adapters.own_model import OwnModel, named_failure
 from dpinfer.models.adapters.parameters import ParameterSet
-from dpinfer.models.base import FloatArray
 
 _ROWS = 3  # records in a trial trace; a fourth shows which sites depend on their number
 _PRIOR_DRAWS = 20_000  # moments of a prior to 1 / sqrt(20 000), 0.7%

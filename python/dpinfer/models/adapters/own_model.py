@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_integer
 from dpinfer.models.adapters.parameters import Numbers, ParameterSet
-from dpinfer.models.base import FloatArray
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.models.gradient_model import GradientModel
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_integer
-from dpinfer.models.base import FloatArray
 from dpinfer.models.bijectors import log_sigmoid, sigmoid, softplus, softplus_inverse
 
 BIJECTORS = ("identity", "exp", "softplus", "sigmoid")

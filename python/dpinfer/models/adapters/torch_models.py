@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_integer
 from dpinfer.models.adapters.blocks import FRAMEWORK_BLOCK, in_blocks
 from dpinfer.models.adapters.frameworks import framework
 from dpinfer.models.adapters.gradients import check_callables, finished, uniforms_of
 from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
 from dpinfer.models.adapters.parameters import Numbers, ParameterSet
-from dpinfer.models.base import FloatArray
 
 _CALLS = {
     "log_likelihood": "log_likelihood(params, x, y) of one record with tensors x (p,) and y (), or "

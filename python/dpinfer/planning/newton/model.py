@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import NewtonPlan, tuning
 from dpinfer.mechanism.newton.contributions import FeatureMeans, Query, SecondMoments
 from dpinfer.mechanism.newton.geometry import learn_geometry
@@ -20,8 +20,6 @@ from dpinfer.models.huber import huber_slope, huber_variance
 from dpinfer.models.normal_design import PredictorLaw
 from dpinfer.models.normal_design import best_clip as choose_clip
 from dpinfer.models.whitening import FLOOR, shrink_moments
-
-FloatArray = npt.NDArray[np.float64]
 
 _REFERENCE_RECORDS = 2000  # simulated moments err by 1 / sqrt(2000), 2%
 _GEOMETRIES = 4  # simulated runs in the average

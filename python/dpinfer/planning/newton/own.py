@@ -3,15 +3,13 @@
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import NewtonPlan
 from dpinfer.mechanism.newton.own_bounds import simulate_bounds, symmetric_inverse_root
 from dpinfer.mechanism.newton.own_model import TALLY_SHARE
 from dpinfer.mechanism.newton.own_shift import NormalPosterior, simulate_shift
 from dpinfer.models import OwnModel
-
-FloatArray = npt.NDArray[np.float64]
 
 _SEED = 20_261_123  # a date
 # Parameters from the prior, those with a simulated shift, and rows: seconds of a plan (docs/any-model.md).

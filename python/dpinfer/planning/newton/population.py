@@ -3,15 +3,13 @@
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import NewtonPlan
 from dpinfer.mechanism.newton.own_bounds import symmetric_inverse_root
 from dpinfer.mechanism.newton.own_joint import OwnCurvatures
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.models.size_shares import SIZE_EDGES, SizeShares, clips_of, combined
-
-FloatArray = npt.NDArray[np.float64]
 
 _REFERENCE_RECORDS = 20_000  # simulated moments err by 1 / sqrt(20 000), 0.7%
 _POINTS, _OWN_RECORDS = 8, 2000  # the plan's time is proportional to them

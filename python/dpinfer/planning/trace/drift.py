@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.models.bijectors import sigmoid, softplus
-
-FloatArray = npt.NDArray[np.float64]
 
 _PROBIT = np.pi / 8.0  # sigmoid(m / sqrt(1 + pi v / 8)) is E[sigmoid] under N(m, v), to about 0.02
 

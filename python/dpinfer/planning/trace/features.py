@@ -3,10 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array
 from dpinfer.models import ConjugateModel, Model
-
-FloatArray = npt.NDArray[np.float64]
 
 PILOT_RECORDS = 1000  # simulated moments err by 1 / sqrt(1000), 3%
 _SEED = 20_261_121  # a date

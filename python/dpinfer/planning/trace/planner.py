@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_float_array, check_integer, check_interval, settings_of
 from dpinfer.accounting import PrivacyPlan, plan_privacy
@@ -22,8 +23,6 @@ from dpinfer.planning.trace.result import InferencePlan, PlanGrid
 from dpinfer.planning.trace.settings import PRIORS, PlanOptions, PlanSettings
 from dpinfer.planning.trace.simulated import PlainRun, predict_simulated
 from dpinfer.recipes import FisherScaling
-
-FloatArray = npt.NDArray[np.float64]
 
 _SAMPLE_RATES = (0.05, 0.1, 0.2, 0.5, 1.0)  # candidates of the search: a factor of 2 apart
 _STEPS = (1000, 2500, 5000, 10_000)  # candidates of the search, up to the published number

@@ -4,14 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._sinks import printable, shortened
 from dpinfer.accounting import PrivacyPlan
 from dpinfer.inference.request import PosteriorOptions
 from dpinfer.planning.trace.fisher import Prediction
-
-FloatArray = npt.NDArray[np.float64]
 
 _MOST_ROWS = 20  # of a printed table
 _LOW = 0.8  # coverage of 90% intervals that the table marks

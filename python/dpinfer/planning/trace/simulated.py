@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._progress import ProgressCallback
 from dpinfer.errors import NumericalError
 from dpinfer.inference import noise_aware_posterior
@@ -16,8 +16,6 @@ from dpinfer.models.bijectors import softplus
 from dpinfer.planning.trace.drift import Drift, scale_gradient
 from dpinfer.planning.trace.fisher import Prediction
 from dpinfer.release import release_from_arrays
-
-FloatArray = npt.NDArray[np.float64]
 
 _MOST_STEPS, _FEWEST_STEPS = 2000, 400  # merged steps of a simulated run: time only
 _LARGEST_CONTRACTION = 0.25  # of a merged step: the linear recursion then errs to second order, 3%

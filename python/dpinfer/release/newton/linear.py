@@ -4,13 +4,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Composed, GaussianEvent, NonPrivateEvent
 from dpinfer.release.guarantee import Release
-
-FloatArray = npt.NDArray[np.float64]
 
 _POSITIVE = ("moment_stddev", "moment_bounds", "score_stddev", "clips", "scale_stddev", "scale_units")
 

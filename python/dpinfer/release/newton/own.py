@@ -4,12 +4,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_interval
 from dpinfer.release.newton.linear import SumsOfPasses
-
-FloatArray = npt.NDArray[np.float64]
 
 _POSITIVE = (
     "tally_stddev",

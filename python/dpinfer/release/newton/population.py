@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_interval
 from dpinfer.release.newton.linear import SumsOfPasses, no_means
-
-FloatArray = npt.NDArray[np.float64]
 
 _POSITIVE = (
     "moment_stddev",

@@ -4,12 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_interval
 from dpinfer.release.guarantee import Release, check_sums_event
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

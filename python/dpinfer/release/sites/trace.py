@@ -8,10 +8,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_interval
 from dpinfer.release.guarantee import Release, check_sums_event
-
-FloatArray = npt.NDArray[np.float64]
 
 SITES = ("centred", "natural")
 _ROOT_TWO = math.sqrt(2.0)  # of svec, which keeps the Frobenius norm

@@ -1,12 +1,10 @@
 """Whether the gradients of some weights move with other weights, as they do where features are correlated."""
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.trace.information.under_model import InformationTrace
-
-FloatArray = npt.NDArray[np.float64]
 
 _NULL = 1e-10  # relative rank tolerance: far above rounding
 

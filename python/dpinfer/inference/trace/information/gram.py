@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 from scipy import linalg, special
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.trace.information.under_model import InformationTrace, information_draws, information_mode
@@ -15,8 +15,6 @@ from dpinfer.inference.trace.scales.noise_variance import VarianceSlope
 from dpinfer.models import LinearRegression, dispersion_clipping
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 from dpinfer.release import GradientTrace
-
-FloatArray = npt.NDArray[np.float64]
 
 _CELLS = 400  # of log v over its support: smooth
 _TAIL = 1e-7  # probability of the prior outside of the grid

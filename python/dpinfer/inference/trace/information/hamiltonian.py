@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from dpinfer._arrays import FloatArray
+
 LogDensity = Callable[[FloatArray], tuple[float, FloatArray]]
 
 _TARGET_ACCEPTANCE = 0.8  # that of dual averaging (Hoffman and Gelman 2014), for few leapfrog steps

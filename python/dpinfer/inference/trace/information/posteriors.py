@@ -3,8 +3,8 @@
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.trace.analysis import Analysis
@@ -18,8 +18,6 @@ from dpinfer.inference.trace.scales.fisher import FisherRun
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.recipes import GradientSettings
 from dpinfer.release import GradientTrace
-
-FloatArray = npt.NDArray[np.float64]
 
 MODEL_BURN_IN = 0.15  # share of the trace; chosen by hand
 # Shares of the trace, for the weights and for the noise variance, which settles later.

@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference import _native
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.models.bijectors import softplus
-
-FloatArray = npt.NDArray[np.float64]
 
 _MOST_TRIALS = 20  # of each wanted draw, if some are positive definite
 _HOPELESS = 300  # trials without a positive definite draw

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import linalg, optimize
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.trace.information.hamiltonian import HamiltonianDraws, hamiltonian_draws, split_rhat
-
-FloatArray = npt.NDArray[np.float64]
 
 _MORE_DEGREES = 2.0  # beyond the rank: the vaguest Wishart with a mode (docs/derivations/noise-aware-posterior.md)
 # Where the moments of single features are known: degrees of freedom over the rank.

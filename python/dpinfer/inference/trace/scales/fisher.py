@@ -3,16 +3,14 @@
 from dataclasses import dataclass, fields
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.trace.scales.side import SideSums, pooled_slope_score, raw_scale_sums
 from dpinfer.inference.trace.statistics import TraceStatistics, segment_statistics
 from dpinfer.models import ExpectedGradients, LinearRegression, Model, expected_gradients
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.recipes import GradientSettings
 from dpinfer.release import GradientTrace
-
-FloatArray = npt.NDArray[np.float64]
 
 VARIANCE_TOLERANCE = 0.02  # of the slope in the noise variance, which is the public number of records
 WHOLE_TRACE = 0.06  # the share of the first steps that even the judgement of excursions leaves out

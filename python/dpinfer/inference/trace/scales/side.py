@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.trace.collapsed import SideRegression
 from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models.bijectors import sigmoid, softplus
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

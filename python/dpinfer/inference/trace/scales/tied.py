@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes, collapsed_nodes
 from dpinfer.inference.trace.priors import CoordinatePriors
@@ -15,8 +15,6 @@ from dpinfer.inference.trace.scales.side import SideSums
 from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models import ExpectedGradients, InformedModel, LinearRegression, dispersion_clipping
 from dpinfer.models.bijectors import softplus, softplus_inverse
-
-FloatArray = npt.NDArray[np.float64]
 
 _OPTIMUM_SPREADS = 10.0  # 10 D, as in the "weak" prior
 _SMALLEST_VARIANCE = 1e-12  # avoids a logarithm of zero

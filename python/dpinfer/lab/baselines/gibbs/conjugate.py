@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_float_array, check_integer
 from dpinfer.lab.baselines.gibbs.families import (
@@ -19,8 +20,6 @@ from dpinfer.lab.baselines.gibbs.laplace_mixture import draw_noise_variance, dra
 from dpinfer.release import StatisticRelease
 
 __all__ = ["bernstein_sheldon_posterior", "conjugate_states", "family_of", "gibbs_posterior"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def gibbs_posterior(

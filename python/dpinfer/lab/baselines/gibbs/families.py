@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.lab.baselines.gibbs.truncated_normal import truncated_normal
 
 __all__ = ["BinomialFamily", "CategoricalFamily", "ConjugateFamily", "ExponentialFamily", "conjugate_family"]
-
-FloatArray = npt.NDArray[np.float64]
 
 _MAX_TRIES = 50  # as the docstring of `draw_statistic` states; the target does not depend on it
 _SMALLEST_PROBABILITY = 1e-12  # avoids division by zero

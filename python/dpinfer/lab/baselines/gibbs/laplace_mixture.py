@@ -1,11 +1,10 @@
 """The normal scale mixture behind Laplace noise: the step of a Gibbs sampler that makes the noise Gaussian."""
 
 import numpy as np
-import numpy.typing as npt
+
+from dpinfer._arrays import FloatArray
 
 __all__ = ["draw_noise_variance", "draw_prior_noise_variance"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def draw_prior_noise_variance(scale: FloatArray, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:

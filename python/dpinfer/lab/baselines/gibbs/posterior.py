@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_integer
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
@@ -17,8 +17,6 @@ from dpinfer.models import BetaBinomial, ConjugateModel, DirichletCategorical, G
 from dpinfer.release import StatisticRelease
 
 __all__ = ["gibbs_sampler_posterior"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray, IntArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.lab.baselines.gibbs.laplace_mixture import draw_noise_variance, draw_prior_noise_variance
 from dpinfer.lab.baselines.gibbs.regression_indices import moment_indices, statistic_indices
@@ -20,9 +21,6 @@ __all__ = [
     "gibbs_ss_noisy_posterior",
     "moments_from_release",
 ]
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _RUNS_PER_CHUNK = 25  # runs side by side: memory and speed only
 _SMALLEST = 1e-10  # least eigenvalue of a covariance made positive definite

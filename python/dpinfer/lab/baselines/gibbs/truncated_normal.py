@@ -4,9 +4,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-__all__ = ["truncated_normal"]
+from dpinfer._arrays import FloatArray
 
-FloatArray = npt.NDArray[np.float64]
+__all__ = ["truncated_normal"]
 
 
 def truncated_normal(

@@ -9,8 +9,6 @@ from dpinfer.accounting.guarantee import rounded_up
 from dpinfer.cli.arguments import integer, interval
 from dpinfer.cli.errors import EXIT_DONE, public_arguments
 
-__all__ = ["add_parser", "run"]
-
 
 def add_parser(verbs: Any) -> None:
     """Add the verb's arguments to the command's parser."""

@@ -10,16 +10,6 @@ from dpinfer._sinks import printable
 if TYPE_CHECKING:
     from dpinfer.inference import PosteriorRequest
 
-__all__ = [
-    "POSTERIORS",
-    "OneLineParser",
-    "add_posterior_arguments",
-    "integer",
-    "interval",
-    "posterior_request",
-    "share_or_steps",
-]
-
 
 class OneLineParser(argparse.ArgumentParser):
     """An argument parser whose errors are one line."""

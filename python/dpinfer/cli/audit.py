@@ -14,8 +14,6 @@ from dpinfer.cli.errors import EXIT_DONE, EXIT_FAILED, public_arguments
 from dpinfer.cli.output import files_text, output_folder
 from dpinfer.cli.pictures import draw_picture
 
-__all__ = ["add_parser", "run"]
-
 _PICTURE_BYTES = 2**21  # room for the picture and the checks
 
 

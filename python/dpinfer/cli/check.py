@@ -15,8 +15,6 @@ from dpinfer.tabular.checking import NOTICE
 from dpinfer.tabular.columns import CategoricalColumn, ContinuousColumn
 from dpinfer.tabular.decoding import SEE_CHECK
 
-__all__ = ["add_parser", "run"]
-
 _FROM_PUBLIC_KNOWLEDGE = (
     "Change a bound, a category or a spelling only if the new one is public knowledge: a value taken from the "
     "records is itself a release, which no guarantee covers."

@@ -14,8 +14,6 @@ from dpinfer.cli.pictures import draw_picture
 if TYPE_CHECKING:
     from dpinfer.lab.studies import CoverageResult
 
-__all__ = ["add_parser", "run"]
-
 _PICTURE_BYTES = 2**22  # room for the pictures
 
 

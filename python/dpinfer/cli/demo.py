@@ -17,8 +17,6 @@ from dpinfer.formulas import plan_regression, regression
 from dpinfer.formulas.report import estimates
 from dpinfer.tabular import ContinuousColumn, Schema
 
-__all__ = ["add_parser", "run"]
-
 _EPSILON, _DELTA = 1.0, 1e-5  # the demonstration's budget: usual values of examples
 _FORMULA = "`income` ~ ."
 _TEST_SEED = 20_260_102  # a date, one day after the seed of the training table

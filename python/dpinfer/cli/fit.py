@@ -40,8 +40,6 @@ from dpinfer.tabular import (
     schema_from_data,
 )
 
-__all__ = ["COUNT_FROM_DATA", "COUNT_LEAK", "add_parser", "run"]
-
 # Settings of the published gradient trace with their defaults; other mechanisms refuse them.
 _OF_A_TRACE = {"sample_rate": 0.1, "steps": 10_000, "recipe": "plain", "accountant": "pld"}
 COUNT_LEAK = "the number of records was read from the private records"

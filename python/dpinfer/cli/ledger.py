@@ -12,8 +12,6 @@ from dpinfer.cli.arguments import interval
 from dpinfer.cli.errors import EXIT_DONE, EXIT_FAILED, UsageError, public_arguments
 from dpinfer.release import load_release
 
-__all__ = ["add_parser", "run"]
-
 _DELTA = 1e-5  # the default of all commands
 
 

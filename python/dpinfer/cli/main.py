@@ -22,8 +22,6 @@ from dpinfer.cli.errors import (
 )
 from dpinfer.errors import BudgetExceededError, DpinferError, LedgerError, LedgerFormatError, NumericalError, SiloError
 
-__all__ = ["VERBS", "build_parser", "main"]
-
 # Each verb is a module of this package.
 VERBS = ("demo", "check", "fit", "posterior", "plan", "account", "coverage", "audit", "ledger", "site", "silos")
 

@@ -12,8 +12,6 @@ from dpinfer.cli.errors import CommandError, UsageError, reason
 from dpinfer.mechanism._file_lock import exclusive
 from dpinfer.release.files import write_atomically
 
-__all__ = ["OutputFolder", "files_text", "output_folder"]
-
 _RESERVE_BYTES = 4 * 2**20  # room for tables and the report besides the release
 _BLOCK = bytes(2**20)  # of the trial write
 _LOCK_NAME = ".dpinfer.lock"
@@ -92,8 +90,6 @@ class OutputFolder:
 
         Parameters
         ----------
-        name : str
-        content : bytes or str
         lasting : bool
             Whether to wait until it would survive a power failure.
 

@@ -16,8 +16,6 @@ from dpinfer.release import GradientTrace, Release
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_all", "draw_picture"]
-
 if TYPE_CHECKING:
     # A drawing function, the size in inches, and a caption.
     _Plan = tuple[Callable[[Axes], Axes], tuple[float, float], str]
@@ -39,8 +37,6 @@ def draw_all(
     ----------
     release : any release
         Only a gradient trace has pictures of steps.
-    posterior : Posterior
-    calibration : CalibrationCurve, optional
     failures : list of str, optional
         Receives a line for each picture that could not be drawn, so that a paid fit does not fail for a picture.
 
@@ -139,7 +135,6 @@ def draw_picture(draw: "Callable[[Axes], Axes]", size: tuple[float, float], capt
         Draws on the axes that it is given.
     size : pair of float
         Width and height in inches.
-    caption : str
     """
     # Imported here: `dpinfer --help` must not wait for matplotlib.
     from matplotlib.backends.backend_agg import FigureCanvasAgg

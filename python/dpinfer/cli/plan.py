@@ -26,8 +26,6 @@ from dpinfer.models import (
 from dpinfer.planning import plan_inference, widening_grid
 from dpinfer.tabular import Schema
 
-__all__ = ["add_parser", "run"]
-
 _CONJUGATE: dict[str, Callable[[], Model]] = {
     "gamma-exponential": GammaExponential,
     "beta-bernoulli": BetaBernoulli,

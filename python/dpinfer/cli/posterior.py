@@ -20,8 +20,6 @@ from dpinfer.inference import noise_aware_posterior
 from dpinfer.release import GradientTrace, Release, SumsOfPasses, load_release
 from dpinfer.tabular import Schema, UnreadTable
 
-__all__ = ["add_parser", "run"]
-
 _PICTURE_BYTES = 2**22  # room for the pictures
 
 

@@ -19,8 +19,6 @@ from dpinfer.mechanism.replay import replace_everywhere
 from dpinfer.release import load_release
 from dpinfer.tabular import Schema, Table, reading
 
-__all__ = ["BUDGET", "COMMAND_OPTIONS", "PUBLIC_FACTS", "all_scenarios", "command_scenario", "files"]
-
 RECORDS, SCHEMA, DRAFT, TEST = "records.csv", "schema.toml", "draft.toml", "test.csv"
 _CHECKPOINT = "run.checkpoint"
 _N_LINES = 12  # few, for speed; every kind of line occurs

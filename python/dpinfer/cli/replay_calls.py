@@ -28,8 +28,6 @@ from dpinfer.models import BetaBernoulli, LinearRegression, LogisticRegression
 from dpinfer.tables import counts, crosstab, means
 from dpinfer.tabular import Schema, SchemaDraft, Table, plan_unknown, release_shares, release_unknown
 
-__all__ = ["DRAFT_TOML", "SCHEMA_TOML", "call_scenarios", "fit_scenarios"]
-
 SCHEMA_TOML = """\
 [table]
 missing = "drop"

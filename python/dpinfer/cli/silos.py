@@ -18,8 +18,6 @@ from dpinfer.formulas import plan_regression, regression
 from dpinfer.formulas.design import FAMILIES
 from dpinfer.tabular import Schema
 
-__all__ = ["add_parser", "run"]
-
 
 def add_parser(verbs: Any) -> None:
     """Add the verb's arguments to the command's parser."""

@@ -9,8 +9,6 @@ import numpy.typing as npt
 from dpinfer.tabular import Schema
 from dpinfer.tabular.columns import ContinuousColumn
 
-__all__ = ["N_RECORDS", "SCHEMA_TOML", "TRUE_PARAMETERS", "simulate"]
-
 N_RECORDS = 8000  # the demonstration runs in seconds, and its intervals show the noise
 
 SCHEMA_TOML = """\
@@ -87,15 +85,6 @@ def simulate(n_records: int = N_RECORDS, seed: int = _SEED) -> str:
     """Return a CSV table of simulated people whose income follows a logistic regression with `TRUE_PARAMETERS`.
 
     **Privacy.** The people do not exist.
-
-    Parameters
-    ----------
-    n_records : int
-    seed : int
-
-    Returns
-    -------
-    str
     """
     rng = np.random.default_rng(seed)
     schema = Schema.from_toml(SCHEMA_TOML)

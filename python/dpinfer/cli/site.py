@@ -12,8 +12,6 @@ from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
 from dpinfer.formulas import SiloTable
 from dpinfer.tabular import Schema
 
-__all__ = ["add_line_arguments", "add_parser", "address", "run"]
-
 
 def address(text: str) -> tuple[str, int]:
     """Return an argument HOST:PORT."""

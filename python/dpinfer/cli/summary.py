@@ -10,8 +10,6 @@ from dpinfer.accounting import Guarantee
 from dpinfer.fitting.estimates import EstimateRow
 from dpinfer.inference import Posterior
 
-__all__ = ["as_comment", "guarantee_text", "to_csv", "to_text", "verdict_text"]
-
 
 def to_text(rows: Sequence[EstimateRow], *, level: float) -> str:
     """Return the rows as a table of fixed-width columns."""

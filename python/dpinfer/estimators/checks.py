@@ -11,8 +11,6 @@ from dpinfer.accounting import PrivacyPlan
 from dpinfer.inference import PosteriorRequest, ReleaseFacts
 from dpinfer.models import LogisticRegression
 
-__all__ = ["FISHER_RECIPES", "RECIPES", "SCALES", "check_fit"]
-
 RECIPES = ("plain", "paper", "tied", "steady")
 FISHER_RECIPES = ("tied", "steady")
 # Squares of these, times the number of records, are numbers.
@@ -35,13 +33,9 @@ def check_fit(
 
     Parameters
     ----------
-    model : LogisticRegression
-    plan : PrivacyPlan
-    posterior : PosteriorRequest
     n_records : int
         The public number of records.
     recipe : {"plain", "paper", "tied", "steady"}
-    max_grad_norm : float
     learning_rate : "heuristic", float, or anything else that run_dpvi takes
         Whether the steps are stable is not checked for anything else.
 

@@ -15,8 +15,6 @@ from dpinfer.estimators.regression import PlannedRegression
 from dpinfer.inference.posterior.units import Units
 from dpinfer.models import MultinomialRegression, ProbitRegression
 
-__all__ = ["BayesianMultinomialRegression", "BayesianProbitRegression"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

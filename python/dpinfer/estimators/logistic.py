@@ -38,8 +38,6 @@ from dpinfer.methods import find_method, method_with
 from dpinfer.models import LogisticRegression
 from dpinfer.release import GradientTrace, SumsOfPasses
 
-__all__ = ["BayesianLogisticRegression"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Monte Carlo error 1.6% of a standard deviation (1 / sqrt(2 * 2000)); the seed is arbitrary.

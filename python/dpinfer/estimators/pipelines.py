@@ -3,8 +3,6 @@
 import sys
 from typing import Any
 
-__all__ = ["steps_that_learned"]
-
 
 def steps_that_learned(estimator: Any) -> tuple[str, ...]:
     """Return the steps that were fitted to all records by the pipelines that are fitting `estimator` now.
@@ -12,10 +10,6 @@ def steps_that_learned(estimator: Any) -> tuple[str, ...]:
     A pipeline does not inform its last step about earlier ones, so that this function searches the callers.
 
     **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    estimator : object
 
     Returns
     -------

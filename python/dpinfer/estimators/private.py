@@ -22,8 +22,6 @@ from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
 from dpinfer.mechanism import RandomSource
 from dpinfer.release import GradientTrace
 
-__all__ = ["PrivateEstimator", "RunOptions"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _LEAKS = {
@@ -177,10 +175,6 @@ class PrivateEstimator(Estimator):
         Cross-validation and grid search fit clones, on overlapping parts of the records.
 
         **Privacy.** Reads no records.  Only a ledger counts across estimators and processes.
-
-        Returns
-        -------
-        PrivacyBound
 
         Raises
         ------

@@ -4,8 +4,6 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-__all__ = ["Estimator", "not_fitted_error"]
-
 
 class Estimator:
     """Parameters are the keyword arguments of ``__init__``, kept unchanged under their names.

@@ -14,20 +14,6 @@ from dpinfer._validate import check_float_array
 from dpinfer._values import as_values, number_of, text_of
 from dpinfer.errors import RecordError
 
-__all__ = [
-    "PendingRecords",
-    "as_bounds",
-    "as_features",
-    "as_labels",
-    "as_numbers",
-    "check_enough",
-    "encoded_targets",
-    "feature_names",
-    "public_columns",
-    "typical_norm",
-    "typical_scales",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 _MINIMUM_RECORDS = 2  # as scikit-learn's checks expect

@@ -29,8 +29,6 @@ from dpinfer.inference.posterior.units import UNIFORM_WIDTH, Units
 from dpinfer.methods import RunSettings, method_with
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, MultinomialRegression, PoissonRegression
 
-__all__ = ["BayesianLinearRegression", "BayesianPoissonRegression", "PlannedRegression"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Monte Carlo error 1.6% of a standard deviation (1 / sqrt(2 * 2000)); the seed is arbitrary.
@@ -70,10 +68,6 @@ class PlannedRegression(PrivateEstimator):
         ----------
         X : (N, n_features) array of real numbers
         y : (N,) array
-
-        Returns
-        -------
-        the estimator itself
 
         Raises
         ------

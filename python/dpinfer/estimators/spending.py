@@ -9,8 +9,6 @@ from dpinfer.accounting import Adjacency, Composed, Event, LedgerAccount, Privac
 from dpinfer.errors import RepeatedSpendingWarning
 from dpinfer.mechanism import NewtonPlan
 
-__all__ = ["Charge", "Spending"]
-
 
 @dataclass(frozen=True)
 class Charge:

@@ -18,8 +18,6 @@ from dpinfer.methods import method_with
 from dpinfer.release import BoundsRelease
 from dpinfer.release.parts import Part
 
-__all__ = ["RELEASED_WIDTH", "UnknownParameters", "check_unknown_parameters"]
-
 T = TypeVar("T")
 FloatArray = npt.NDArray[np.float64]
 
@@ -54,12 +52,6 @@ class UnknownParameters:
     """The unknown parameters of one fit, and the split of its budget.
 
     **Privacy.** Reads no records until :meth:`release`.
-
-    Parameters
-    ----------
-    names : tuple of str
-    n_features : int
-    split : UnknownPlan
     """
 
     names: tuple[str, ...]
@@ -81,10 +73,8 @@ class UnknownParameters:
 
         Parameters
         ----------
-        names : tuple of str
         given : mapping
             The estimator's parameters that may be unknown; None if not given.
-        n_features : int
         epsilon, delta, adjacency
             Of all together.
 
@@ -117,7 +107,6 @@ class UnknownParameters:
         ----------
         check : callable
             Gets stand-ins of the unknown parameters, and the rest of epsilon.
-        ledger : LedgerAccount or None
 
         Raises
         ------

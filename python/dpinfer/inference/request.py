@@ -16,17 +16,6 @@ from dpinfer.release import GradientTrace, Release
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
 
-__all__ = [
-    "HESSIANS",
-    "METHODS",
-    "PlannedRelease",
-    "PosteriorOptions",
-    "PosteriorRequest",
-    "ReleaseFacts",
-    "Room",
-    "room_of",
-]
-
 METHODS = ("exact", "laplace", "simulated", "naive", "averaged")
 PLUG_INS = ("naive", "averaged")
 HESSIANS = ("auto", "diagonal", "full", "tied")

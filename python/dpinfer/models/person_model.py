@@ -12,8 +12,6 @@ from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
 
-__all__ = ["MOST_ROWS", "PERSON_FAMILIES", "PersonModel"]
-
 PERSON_FAMILIES = ("gaussian", "binomial", "probit", "poisson", "negativebinomial")
 
 MOST_ROWS = 500

@@ -246,7 +246,6 @@ class Stated(Guaranteed):
     ----------
     event : Event
         The event of its sums; ``NonPrivateEvent()`` claims no guarantee.
-    adjacency : Adjacency
     delta : float
         The delta at which `certified_epsilon` holds; 0 when no guarantee is claimed, and for pure noise alone.
     certified_epsilon : float, optional

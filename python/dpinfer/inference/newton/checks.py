@@ -16,8 +16,6 @@ from dpinfer.inference.newton.conflict import prior_conflict
 from dpinfer.release import GlmNewtonRelease, NewtonRelease, PopulationRelease
 from dpinfer.release.newton.linear import spread_of_counts
 
-__all__ = ["Checks", "check_draws", "count_unresolved", "declared_sizes"]
-
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -41,7 +39,6 @@ class Checks:
         Trace of the features' second moments over the largest that it can be.
     n_unresolved : int
         Directions of the features that the privacy noise hides: their variance is not distinguished from zero.
-    n_coef : int
     """
 
     beyond_scale: float
@@ -115,10 +112,6 @@ def declared_sizes(release: PopulationRelease) -> dict[str, str]:
     """Return the checks of the declared sizes of responses and features, by name.
 
     **Privacy.** Post-processing of a release.
-
-    Parameters
-    ----------
-    release : PopulationRelease
     """
     beyond, below = _shares(release)[:2] if release.scale_scores.size else (math.nan, math.nan)
     return _of_sizes(beyond, below, _saturation(release))
@@ -139,7 +132,6 @@ def check_draws(
 
     Parameters
     ----------
-    release : NewtonRelease or GlmNewtonRelease
     misfit, freedom : (S, k) and (k,) arrays
         Chi-squared sums of each draw's residuals, and their degrees of freedom.
     location, covariance, prior_variance : arrays

@@ -4,8 +4,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-__all__ = ["prior_conflict"]
-
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -22,10 +20,6 @@ def prior_conflict(location: FloatArray, covariance: FloatArray, prior_variance:
         Mean of the weights given each draw of the rest.
     covariance : (S, d, d) array
     prior_variance : (S,) array
-
-    Returns
-    -------
-    float
 
     Notes
     -----

@@ -12,8 +12,6 @@ from dpinfer.models.normal_design import NormalDesign
 from dpinfer.models.whitening import shrink_moments
 from dpinfer.release import GlmNewtonRelease
 
-__all__ = ["BoundedScores", "sampling_ratio"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _SPACING = 1.0 / 8.0  # nodes of the predictor: as coarse as the run's for what is expected (mechanism/newton/glm.py)
@@ -25,11 +23,6 @@ class BoundedScores:
 
     The score's variance is taken for kappa**2 N J.  The noise takes in a relative error of the slope, which is released
     at one point and used at others.
-
-    Parameters
-    ----------
-    release : GlmNewtonRelease
-    model : GeneralizedLinearModel
     """
 
     def __init__(self, release: GlmNewtonRelease, model: GeneralizedLinearModel) -> None:

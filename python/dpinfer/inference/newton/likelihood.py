@@ -14,8 +14,6 @@ from dpinfer.models.bijectors import softplus
 from dpinfer.release import GlmNewtonRelease, NewtonRelease, PopulationRelease, Release
 from dpinfer.release.newton.linear import spread_of_counts
 
-__all__ = ["Likelihoods", "large_effect", "likelihoods_of"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -58,7 +56,6 @@ def likelihoods_of(release: Release, posterior: Posterior) -> Likelihoods:
 
     Parameters
     ----------
-    release : NewtonRelease, GlmNewtonRelease or PopulationRelease
     posterior : Posterior
         Of this release, under the prior of its model.
 

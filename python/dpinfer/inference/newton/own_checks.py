@@ -13,8 +13,6 @@ from scipy import special
 
 from dpinfer.release import OwnNewtonRelease
 
-__all__ = ["OwnChecks", "check_own"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _PRIOR_LEVEL, _SPREAD_LEVEL = 0.005, 0.003  # as prior_level and fit_level of tuning.py
@@ -33,7 +31,6 @@ class OwnChecks:
     ----------
     saturation : float
         How far the first slope is on the way from the expected one, 0, to the largest, 1.
-    saturation_stddev : float
     beyond : float
         Without a sampler: share of the first scores beyond the last edge, less three times its noise.
     count, count_stddev : float
@@ -108,7 +105,6 @@ def check_own(release: OwnNewtonRelease, mean: FloatArray, covariance: FloatArra
 
     Parameters
     ----------
-    release : OwnNewtonRelease
     mean : (n,) array
         Of the unconstrained parameters.
     covariance : (n, n) array

@@ -14,8 +14,6 @@ from scipy import special
 from dpinfer.inference.newton.pooling import ScalePrior
 from dpinfer.models.person_model import PersonModel
 
-__all__ = ["EFFECT_PRIOR", "NOT_TOLD", "BoundedEffects", "bounded_effects"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Of standard deviations, over the noise's for gaussian and on the link for others (Gelman 2006).
@@ -58,11 +56,9 @@ def bounded_effects(
 
     Parameters
     ----------
-    model : PersonModel
     location : (S, n) array
         Means of theta, without a prior of the effects' parameters.
     precision : (S, n, n) array
-    rng : Generator
 
     Notes
     -----

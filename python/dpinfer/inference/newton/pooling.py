@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from dpinfer.inference.newton.likelihood import Likelihoods
 
-__all__ = ["Block", "Pooled", "ScalePrior", "pooled"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -35,13 +33,7 @@ _FLOOR = 1e-12  # of squared scales: keeps divisions finite
 
 @dataclass(frozen=True)
 class ScalePrior:
-    """Half-t prior of a standard deviation (Gelman 2006): half-normal where `df` is infinite.
-
-    Parameters
-    ----------
-    scale : float
-    df : float
-    """
+    """Half-t prior of a standard deviation (Gelman 2006): half-normal where `df` is infinite."""
 
     scale: float
     df: float = 3.0
@@ -127,15 +119,12 @@ def pooled(
 
     Parameters
     ----------
-    likelihoods : Likelihoods
     fixed : (d, f) array
         From coefficients with a known prior to weights.
     priors : (f,) array
         The weight that has the prior of each.
-    blocks : sequence of Block
     shrunk : (h,) array
         Places of the coefficients that have a horseshoe prior, on top of their own.
-    seed : int
 
     Notes
     -----

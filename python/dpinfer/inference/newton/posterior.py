@@ -18,8 +18,6 @@ from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.models.bijectors import softplus
 from dpinfer.release import GlmNewtonRelease, NewtonRelease
 
-__all__ = ["glm_newton_posterior", "newton_posterior", "noise_prior"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _TAIL = 0.05  # of a prior, on either side of what the summary says of it
@@ -32,7 +30,6 @@ def newton_posterior(release: NewtonRelease, request: PosteriorRequest) -> Poste
 
     Parameters
     ----------
-    release : NewtonRelease
     request : PosteriorRequest
         `prior` is that of the noise variance: "weak" (default), log-normal around the spread of the responses that the
         run has found, over four powers of ten of the standard deviation (95%); "model", the model's inverse gamma.
@@ -79,7 +76,6 @@ def glm_newton_posterior(release: GlmNewtonRelease, request: PosteriorRequest) -
 
     Parameters
     ----------
-    release : GlmNewtonRelease
     request : PosteriorRequest
         As for a linear regression.
 

@@ -5,16 +5,9 @@ from dpinfer.inference.request import PlannedRelease, PosteriorRequest
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel, PersonModel
 from dpinfer.release import NewtonRelease, OwnNewtonRelease, OwnPopulationRelease, PopulationRelease
 
-__all__ = ["check_newton_request"]
-
 
 def check_newton_request(request: PosteriorRequest, planned: PlannedRelease) -> None:
     """Refuse what no private Newton run answers.
-
-    Parameters
-    ----------
-    request : PosteriorRequest
-    planned : PlannedRelease
 
     Raises
     ------

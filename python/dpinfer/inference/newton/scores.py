@@ -24,17 +24,6 @@ from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_s
 from dpinfer.models.whitening import shrink_moments
 from dpinfer.release import NewtonRelease
 
-__all__ = [
-    "SWEEPS",
-    "GivenMoments",
-    "LinearScores",
-    "Measured",
-    "ModelScalePrior",
-    "NoiseScalePrior",
-    "Scores",
-    "WeakScalePrior",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 SWEEPS = 4  # for the errors of the predictor
@@ -236,12 +225,6 @@ class Scores(Protocol):
 
 class LinearScores:
     """The last scores of a linear regression, and the law of its noise variance.
-
-    Parameters
-    ----------
-    release : NewtonRelease
-    model : LinearRegression
-    prior : NoiseScalePrior
 
     Notes
     -----

@@ -10,8 +10,6 @@ from dpinfer.inference.simulated.ratios import ratio_draws
 from dpinfer.models import OwnModel
 from dpinfer.release import OwnNewtonRelease
 
-__all__ = ["NewtonScore"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _ROWS, _DRAWS = 1000, 8  # made-up records, and responses of each: as many as the run's centre has (N_DRAWS)
@@ -47,8 +45,6 @@ class NewtonScore:
     ----------
     model : OwnModel
         With a sampler.
-    release : OwnNewtonRelease
-    rng : Generator
     """
 
     def __init__(self, model: OwnModel, release: OwnNewtonRelease, rng: np.random.Generator) -> None:

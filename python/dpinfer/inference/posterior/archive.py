@@ -23,8 +23,6 @@ from dpinfer.models import Model, model_from_dict
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 from dpinfer.release.files import write_atomically
 
-__all__ = ["load_posterior", "save_posterior"]
-
 FloatArray = npt.NDArray[np.float64]
 
 FORMAT_NAME, FORMAT_VERSION = "dpinfer-posterior", 1
@@ -41,7 +39,6 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    posterior : Posterior
     path : path-like
         Written atomically.
 

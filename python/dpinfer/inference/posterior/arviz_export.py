@@ -18,8 +18,6 @@ from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, OwnM
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
 
-__all__ = ["Groups", "to_arviz"]
-
 FloatArray = npt.NDArray[np.float64]
 
 POINT = "point"
@@ -140,11 +138,7 @@ def to_arviz(
 
     Parameters
     ----------
-    posterior : Posterior
-    n_samples, n_chains : int
-    seed : int
     X : (n_points, n_features) array, optional
-    n_records : int, optional
 
     Raises
     ------

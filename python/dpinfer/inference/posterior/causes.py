@@ -12,8 +12,6 @@ from dpinfer.models.normal_prior import NormalPriorModel
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
 
-__all__ = ["DOMINATED", "PRIOR_DOMINATES", "causes", "prior_precision"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # A row with more of its variance from the prior is marked.
@@ -27,10 +25,6 @@ def prior_precision(posterior: "Posterior") -> FloatArray:
     A linear regression's is that at the posterior mean of its noise variance, whose own prior is not counted.
 
     **Privacy.** Post-processing of a Release.
-
-    Parameters
-    ----------
-    posterior : Posterior
     """
     model = posterior.model
     if isinstance(model, LinearRegression):
@@ -49,7 +43,6 @@ def causes(posterior: "Posterior", rows: FloatArray | None = None) -> FloatArray
 
     Parameters
     ----------
-    posterior : Posterior
     rows : (k, n) array, optional
         Weights of the unconstrained parameters in each combination; the parameters themselves by default.
 

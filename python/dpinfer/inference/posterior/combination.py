@@ -14,8 +14,6 @@ from dpinfer.inference.posterior.theta import DrawnTheta
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
 
-__all__ = ["Combined", "combine"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _DRAWS, _SEED = 16_384, 0  # Monte Carlo error below 1% of a standard deviation; the seed is arbitrary
@@ -52,7 +50,6 @@ def combine(posterior: "Posterior", rows: FloatArray, levels: FloatArray) -> Com
 
     Parameters
     ----------
-    posterior : Posterior
     rows : (k, n) array
         The weights of the parameters in each combination.
     levels : (m,) array in (0, 1)

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["PosteriorDiagnostics", "in_words"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

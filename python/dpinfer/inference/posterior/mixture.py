@@ -12,8 +12,6 @@ from dpinfer.errors import NumericalError
 from dpinfer.inference import _native
 from dpinfer.models.bijectors import softplus
 
-__all__ = ["NormalMixtures", "ThetaMarginals", "gauss_hermite", "gauss_rule", "mixture_quantile"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _HERMITE_NODES = 15  # exact to degree 29

@@ -14,8 +14,6 @@ from dpinfer.models.bijectors import softplus
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
 
-__all__ = ["MonteCarloError", "effective_draws", "monte_carlo_error"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _SAMPLERS = ("emcee", "nuts")
@@ -100,7 +98,6 @@ def monte_carlo_error(posterior: "Posterior", levels: FloatArray) -> MonteCarloE
 
     Parameters
     ----------
-    posterior : Posterior
     levels : (m,) array in (0, 1)
 
     Notes

@@ -9,8 +9,6 @@ import numpy.typing as npt
 from dpinfer.inference.posterior.units import Units
 from dpinfer.models import Model
 
-__all__ = ["ParameterSpace"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _REACH = 20.0  # far out on the unconstrained space, and without overflow in exp
@@ -50,13 +48,8 @@ class ParameterSpace:
         ----------
         model : Model or None
             None: the map is the identity.
-        n_params : int
         units : Units, optional
             Those of the user, in place of the model's.
-
-        Returns
-        -------
-        ParameterSpace
 
         Raises
         ------

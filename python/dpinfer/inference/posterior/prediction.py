@@ -6,8 +6,6 @@ import numpy.typing as npt
 from dpinfer._validate import check_float_array
 from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, Model, NetworkWeights
 
-__all__ = ["network_mean", "predictive_mean", "require_classifier", "require_glm"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _CHUNK_CELLS = 2_000_000  # of an intermediate array, 16 MB
@@ -51,7 +49,6 @@ def predictive_mean(model: GeneralizedLinearModel, X: npt.ArrayLike, theta: Floa
 
     Parameters
     ----------
-    model : GeneralizedLinearModel
     X : (n_points, n_features) array
     theta : (draws, n) array
         Unconstrained parameters.
@@ -76,7 +73,6 @@ def network_mean(model: BayesianNeuralNetwork, X: npt.ArrayLike, loc: FloatArray
 
     Parameters
     ----------
-    model : BayesianNeuralNetwork
     X : (n_points, n_features) array
     loc, variance : (n,) arrays
 

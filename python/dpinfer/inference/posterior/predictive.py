@@ -7,8 +7,6 @@ from dpinfer._validate import check_float_array, check_integer
 from dpinfer.inference.posterior.units import Units
 from dpinfer.models import ConjugateModel, GaussianMixture, GeneralizedLinearModel, Model, OwnModel
 
-__all__ = ["check_points", "draw_records", "has_predictive"]
-
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -68,7 +66,6 @@ def draw_records(
     theta : (S, n) array
         Unconstrained.
     points : (P, n_features) array, or int
-    rng : numpy.random.Generator
     units : Units, optional
         Of points and responses, if they are not the model's.
 

@@ -15,8 +15,6 @@ from dpinfer.models import LinearRegression, PersonModel
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
 
-__all__ = ["RESIDUAL_SPREAD", "PosteriorSummary", "VarianceDecomposition", "summarise"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _LOW_SCORE = 3.0  # a relative error of a third (`_WELL_IDENTIFIED` of the trace's checks)
@@ -37,7 +35,6 @@ class VarianceDecomposition:
 
     Parameters
     ----------
-    names : tuple of n str
     data : (n,) array
         Sampling error.
     privacy : (n,) array
@@ -87,7 +84,6 @@ class PosteriorSummary:
 
     Parameters
     ----------
-    names : tuple of n str
     mean, stddev, lower, upper : (n,) arrays
         In the model's own space; the 5% and 95% quantiles.
     privacy_share : (n,) array
@@ -96,8 +92,6 @@ class PosteriorSummary:
         Share of the variance that is the prior's alone; a row with more than half is flagged.
     flags : tuple of n str
         Empty without a problem.
-    warnings : tuple of str
-    guarantee : Guarantee
     verdict : str
         Fit of the trace to the posterior's model; empty if not tested.
     monte_carlo : MonteCarloError or None
@@ -147,10 +141,6 @@ def summarise(posterior: "Posterior") -> PosteriorSummary:
     """Return the summary of a posterior.
 
     **Privacy.** Post-processing of a Release.
-
-    Parameters
-    ----------
-    posterior : Posterior
     """
     lower, upper = posterior.quantile(np.array([0.05, 0.95]))
     flags, warnings = _flags(posterior)

@@ -12,8 +12,6 @@ from dpinfer._validate import check_choice, check_float_array, check_integer, ch
 from dpinfer.accounting import Guarantee
 from dpinfer.inference.posterior.mixture import NormalMixtures, ThetaMarginals
 
-__all__ = ["CombinedEstimates", "SyntheticSets"]
-
 FloatArray = npt.NDArray[np.float64]
 
 RULES = ("mixture", "moments")

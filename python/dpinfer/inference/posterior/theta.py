@@ -11,8 +11,6 @@ from dpinfer.inference.posterior.mixture import NormalMixtures, ThetaMarginals
 from dpinfer.inference.trace.collapsed import Nodes
 from dpinfer.models.bijectors import softplus
 
-__all__ = ["DrawnTheta", "IndependentTheta", "ThetaDistribution", "VarianceParts"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _ENTRIES_AT_ONCE = 2**22  # 32 MiB
@@ -135,7 +133,6 @@ class DrawnTheta:
         Standard deviations of a diagonal q.
     q_factor : (S, n, n) array or None
         Lower Cholesky factors of q's precision; given when `q_stddev` is not.
-    parts : VarianceParts
     data_covariance : (n, n) array, optional
         Covariance of the sampling error, with variances ``parts.data``.
     """

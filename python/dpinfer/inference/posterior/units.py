@@ -6,8 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["UNIFORM_WIDTH", "Units"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Standard deviations between the ends of a uniform distribution.

@@ -15,18 +15,6 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.sources.sparse import SparseFeatures
 from dpinfer.models.clipped_residuals import ClippedResidual
 
-__all__ = [
-    "ClippedCurvatures",
-    "ClippedScores",
-    "FeatureMeans",
-    "LogScaleCounts",
-    "Query",
-    "RobustScores",
-    "Rows",
-    "SecondMoments",
-    "smat",
-]
-
 FloatArray = npt.NDArray[np.float64]
 Features = FloatArray | npt.NDArray[np.float32]
 

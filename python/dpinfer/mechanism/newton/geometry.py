@@ -16,8 +16,6 @@ from dpinfer.models.declared_moments import moments_of_means
 from dpinfer.models.huber import mallows_moment
 from dpinfer.models.whitening import Onward, ShrunkenMoments, onward, shrink_moments
 
-__all__ = ["Geometry", "NoisySums", "learn_geometry"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _DECLARED_FLOOR = 1e-3  # of the eigenvalues of the declared correlations

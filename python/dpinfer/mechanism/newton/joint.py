@@ -15,19 +15,6 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import Rows
 from dpinfer.mechanism.newton.own_rows import OwnQuery
 
-__all__ = [
-    "CLUSTER_NORM",
-    "ClusterProducts",
-    "ClusterSizes",
-    "Curvatures",
-    "JointScores",
-    "ScoreProducts",
-    "Sizes",
-    "UnitProducts",
-    "UnitScores",
-    "UnitSizes",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 # In units of the norm that a sum holds its contributions to: a lattice step at most, and what floating point adds to

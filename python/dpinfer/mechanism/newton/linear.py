@@ -16,8 +16,6 @@ from dpinfer.models import LinearRegression
 from dpinfer.models.huber import chi_mean, mallows_mean
 from dpinfer.release.newton.linear import spread_of_counts
 
-__all__ = ["LinearNewton"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -9,8 +9,6 @@ from dpinfer.mechanism.newton import tuning
 from dpinfer.models.normal_design import ExpectedResidual, NormalDesign, PredictorLaw
 from dpinfer.models.steady import steady_solve
 
-__all__ = ["Localiser"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _SWEEPS, _HALVINGS = 12, 6  # Gauss-Newton steps at most, and halvings of each

@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from dpinfer.mechanism.newton.own_rows import OwnQuery, OwnRows, score_matrix, score_norms, score_vector
 
-__all__ = ["NORM_EDGES", "ClippedScores"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Norms of scores are counted between these multiples of the clip.

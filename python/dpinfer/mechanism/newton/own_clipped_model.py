@@ -13,8 +13,6 @@ from dpinfer.mechanism.newton.own_model import SCORE_SHARE, Filter, OwnSteps
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.models.whitening import ShrunkenMoments, shrink_moments
 
-__all__ = ["ClippedNewton"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Of a pass's budget, the part of the counted norms: localise, slope, measure.

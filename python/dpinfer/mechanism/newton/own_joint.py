@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from dpinfer.mechanism.newton.own_rows import OwnQuery, OwnRows
 
-__all__ = ["OwnCurvatures", "OwnScores"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Of differences of scores, in units of a coordinate that one record tells to about 1: float32 gradients have seven

@@ -20,8 +20,6 @@ from dpinfer.models.person_model import PersonModel
 from dpinfer.models.steady import steady_inverse, steady_solve
 from dpinfer.models.whitening import shrink_to_level
 
-__all__ = ["SCORE_SHARE", "TALLY_SHARE", "Filter", "OwnNewton", "OwnSteps"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Of a localising pass's budget, the part of the score; the rest is the matrix's.

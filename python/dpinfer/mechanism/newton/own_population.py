@@ -17,8 +17,6 @@ from dpinfer.mechanism.newton.population import Coordinates, PopulationNewton
 from dpinfer.models.likely_own import LikelyOwnRecords
 from dpinfer.models.likely_records import Curves
 
-__all__ = ["OwnPopulation"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

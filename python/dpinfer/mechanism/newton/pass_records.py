@@ -26,16 +26,6 @@ from dpinfer.mechanism.sums import Records, RowSource, ShardedRows
 from dpinfer.mechanism.sums.parts import integers_of_part
 from dpinfer.mechanism.units import Clusters, Units, check_identities
 
-__all__ = [
-    "ClusteredRecords",
-    "MemoryRecords",
-    "PassRecords",
-    "ShardedRecords",
-    "StreamedRecords",
-    "UnitRecords",
-    "open_records",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 _UNITS_AT_ONCE = 256  # in one call of the exact sum, which does not depend on it

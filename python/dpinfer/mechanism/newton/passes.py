@@ -21,8 +21,6 @@ from dpinfer.mechanism.noise_keys import noise_key
 from dpinfer.mechanism.private_run import PrivateRun
 from dpinfer.mechanism.silos.rows import SESSION, SiloRecords
 
-__all__ = ["NoisySum", "Passes"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -16,8 +16,6 @@ from dpinfer.mechanism.sums import RowSource
 from dpinfer.mechanism.units import Units, check_identities
 from dpinfer.models.person_model import PersonModel
 
-__all__ = ["open_persons"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -13,8 +13,6 @@ from dpinfer.accounting.calibration import calibrate
 from dpinfer.mechanism.newton import tuning
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel, PersonModel
 
-__all__ = ["PHASES", "NewtonPlan", "check_model", "phases_of", "plan_newton"]
-
 PHASES = ("scale", "means", "geometry", "localise", "measure", "slope", "lengths", "bread", "sizes", "clusters", "meat")
 TARGETS = ("model", "population")
 

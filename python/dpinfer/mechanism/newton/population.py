@@ -32,8 +32,6 @@ from dpinfer.models.size_shares import SIZE_EDGES, SizeShares, clips_of, combine
 from dpinfer.models.steady import steady_solve
 from dpinfer.release.newton.linear import spread_of_counts
 
-__all__ = ["Coordinates", "PopulationNewton"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _FLOOR = 0.7  # eigenvalues of a noisy matrix are at least this share of the norm that its noise has
@@ -85,8 +83,6 @@ class PopulationNewton:
     ----------
     model : GeneralizedLinearModel
         With a `score_link`.
-    plan : NewtonPlan
-    n_records : int
     response_scale : float or None
         Of a linear regression.
     n_units : int, optional

@@ -3,8 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["prior_in"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Of weights in scaled units: over what all records say, and how far apart doubles hold them.

@@ -45,8 +45,6 @@ from dpinfer.release.newton.linear import NewtonRelease, SumsOfPasses
 from dpinfer.release.newton.own import OwnNewtonRelease
 from dpinfer.release.newton.population import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
 
-__all__ = ["check_run", "run_newton"]
-
 # Range of declared sizes: bounds of contributions, their lattice and their noise stay well inside of doubles.
 _LARGEST_SIZE, _LARGEST_RESPONSE, _LARGEST_SQUARED = 1e30, 1e25, 1e10
 

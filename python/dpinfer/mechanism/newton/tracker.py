@@ -10,8 +10,6 @@ from dpinfer.mechanism.newton.prior import prior_in
 from dpinfer.models.huber import chi_mean, huber_slope, huber_variance
 from dpinfer.models.steady import steady_inverse, steady_solve
 
-__all__ = ["ScoreStep", "Tracker", "best_clip"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _CLIPS = np.linspace(0.1, 3.0, 59)  # tried: of residuals, in units of their spread

@@ -11,6 +11,7 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 
 SIZE_EDGES = np.exp2(0.5 * np.arange(-4, 18))  # in units of the usual size
+# Geometric means of the ends of the intervals, which are half an octave wide.
 _MIDDLES = np.append(SIZE_EDGES, 2.0 * SIZE_EDGES[-1] / math.sqrt(2.0)) * 2.0**-0.25
 _BOUNDS = np.exp2(0.25 * np.arange(29))  # tried: a quarter of an octave apart, over seven octaves
 # Standard deviations of its noise from where on a share counts: beside one that does, and by itself.

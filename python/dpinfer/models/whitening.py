@@ -8,16 +8,17 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 
-_LEAST_SHARE_OF_TRACE = 0.05
-_LEAST_ENERGY = 0.02
-FLOOR = 0.7
-_RELATIVEFLOOR = 5e-4
-_KEPT_FLOOR = 0.3
-_TRACEFLOOR = 0.15
-_TRACE_MARGIN = 0.2
-_LEAST_LEVEL = 0.1
-_LEAST_SPREAD = 1e-4
-_LEAST_EIGENVALUE = 0.1
+_LEAST_SHARE_OF_TRACE = 0.05  # of the expected one: the centre is positive where noise makes the trace negative
+_LEAST_ENERGY = 0.02  # of the noise's, for a matrix that shows no spread of its own
+FLOOR = 0.7  # of sqrt(2 d) errors of an entry, the largest eigenvalue of noise alone
+_RELATIVE_FLOOR = 5e-4  # of the mean eigenvalue, where there is hardly any noise
+_KEPT_FLOOR = 0.3  # share of the floor that is added to the eigenvalues of what stands for the matrix
+_TRACE_FLOOR = 0.15  # the same, of what the trace is expected to be
+_TRACE_MARGIN = 0.2  # of an eigenvalue: the trace is that by which vectors are shortened, and rather too large
+# Guards: moments are positive whatever the noise.
+_LEAST_LEVEL = 0.1  # of the mean eigenvalue of whitened moments, about 1
+_LEAST_SPREAD = 1e-4  # squared, over the level's square: 1%
+_LEAST_EIGENVALUE = 0.1  # over the level
 _SMALLEST = 1e-12  # keeps roots of eigenvalues real
 _WEIGHTED = 0.75  # mean weight of records of length B in one direction and of usual length in others
 _LOST = 0.3  # of the predicted matrix: larger deficits are due to weights and not to noise
@@ -75,7 +76,7 @@ class ShrunkenMoments:
     @property
     def whitened_trace(self) -> float:
         """The expected trace after the whitening."""
-        share = (self.eigenvalues + _TRACEFLOOR * self.floor) / (self.eigenvalues + self.floor)
+        share = (self.eigenvalues + _TRACE_FLOOR * self.floor) / (self.eigenvalues + self.floor)
         return float(np.sum(share)) + _TRACE_MARGIN
 
 
@@ -164,7 +165,7 @@ def shrink_moments(noisy: FloatArray, stddev: float, expected_trace: float) -> S
     share = energy / (energy + stddev**2)
     error = math.sqrt(share) * stddev
     eigenvalues, eigenvectors = np.linalg.eigh(centre * np.eye(d) + share * deviation)
-    floor = FLOOR * math.sqrt(2.0 * d) * error + _RELATIVEFLOOR * expected_trace / d
+    floor = FLOOR * math.sqrt(2.0 * d) * error + _RELATIVE_FLOOR * expected_trace / d
     return ShrunkenMoments(np.maximum(eigenvalues, 0.0), eigenvectors, error, floor)
 
 

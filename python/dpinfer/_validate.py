@@ -68,11 +68,7 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
 
 
 def check_float_array(
-    name: str,
-    value: Any,
-    shape: tuple[int | None, ...] | None = None,
-    *,
-    finite: bool = True,
+    name: str, value: Any, shape: tuple[int | None, ...] | None = None, *, finite: bool = True
 ) -> npt.NDArray[np.float64]:
     """Return `value` as a C-contiguous float64 array of the given shape (None: any length on that axis).
 

@@ -35,11 +35,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the private records, with a header line")
     parser.add_argument(
-        "--schema",
-        type=Path,
-        required=True,
-        metavar="SCHEMA.toml",
-        help="public bounds and categories of every column",
+        "--schema", type=Path, required=True, metavar="SCHEMA.toml", help="public bounds and categories of every column"
     )
     parser.add_argument(
         "--show-values",

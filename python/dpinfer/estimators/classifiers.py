@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._records import DeferredArray
 from dpinfer._validate import check_float_array
 from dpinfer.accounting import Adjacency, LedgerAccount
@@ -14,8 +15,6 @@ from dpinfer.estimators.records import PendingRecords, as_labels
 from dpinfer.estimators.regression import PlannedRegression
 from dpinfer.inference.posterior.units import Units
 from dpinfer.models import MultinomialRegression, ProbitRegression
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class _Classifier(PlannedRegression):

@@ -8,14 +8,9 @@ from typing import Any, ClassVar, Self, Unpack, cast
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_interval
-from dpinfer.accounting import (
-    AccountantName,
-    Adjacency,
-    LedgerAccount,
-    PrivacyPlan,
-    plan_privacy,
-)
+from dpinfer.accounting import AccountantName, Adjacency, LedgerAccount, PrivacyPlan, plan_privacy
 from dpinfer.estimators.checks import FISHER_RECIPES, check_fit
 from dpinfer.estimators.private import PrivateEstimator, RunOptions
 from dpinfer.estimators.records import (
@@ -37,8 +32,6 @@ from dpinfer.mechanism import NewtonPlan, run_dpvi
 from dpinfer.methods import find_method, method_with
 from dpinfer.models import LogisticRegression
 from dpinfer.release import GradientTrace, SumsOfPasses
-
-FloatArray = npt.NDArray[np.float64]
 
 # Monte Carlo error 1.6% of a standard deviation (1 / sqrt(2 * 2000)); the seed is arbitrary.
 _PREDICTION_DRAWS, _SEED = 2000, 0

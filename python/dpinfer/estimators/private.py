@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol, Self, TypedDict, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._records import warn_of_clamped
 from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyBound, as_adjacency
 from dpinfer.errors import PrivacyLeakWarning
@@ -21,8 +22,6 @@ from dpinfer.fitting.unknown import ReleasedArguments
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
 from dpinfer.mechanism import RandomSource
 from dpinfer.release import GradientTrace
-
-FloatArray = npt.NDArray[np.float64]
 
 _LEAKS = {
     "classes": "the classes were read from the private records",

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._records import DeferredArray, as_record_array, known_shape
 from dpinfer._validate import check_float_array
 from dpinfer._values import as_values, number_of, text_of
 from dpinfer.errors import RecordError
-
-FloatArray = npt.NDArray[np.float64]
 
 _MINIMUM_RECORDS = 2  # as scikit-learn's checks expect
 _LARGEST_BOUND = 1e100  # squares of scaled values stay far from overflow

@@ -9,18 +9,12 @@ from typing import Any, ClassVar, Self, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._records import DeferredArray
 from dpinfer._validate import check_float_array
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.estimators.private import PrivateEstimator, RunOptions
-from dpinfer.estimators.records import (
-    as_bounds,
-    as_features,
-    as_numbers,
-    check_enough,
-    feature_names,
-    public_columns,
-)
+from dpinfer.estimators.records import as_bounds, as_features, as_numbers, check_enough, feature_names, public_columns
 from dpinfer.estimators.unknown import RELEASED_WIDTH, check_unknown_parameters
 from dpinfer.fitting import FitPlan, plan_fit
 from dpinfer.fitting.unknown import ReleasedArguments, keep_with
@@ -28,8 +22,6 @@ from dpinfer.inference import Posterior, PosteriorRequest
 from dpinfer.inference.posterior.units import UNIFORM_WIDTH, Units
 from dpinfer.methods import RunSettings, method_with
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, MultinomialRegression, PoissonRegression
-
-FloatArray = npt.NDArray[np.float64]
 
 # Monte Carlo error 1.6% of a standard deviation (1 / sqrt(2 * 2000)); the seed is arbitrary.
 _PREDICTION_DRAWS, _SEED = 2000, 0

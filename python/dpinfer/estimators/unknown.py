@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._records import DeferredArray
 from dpinfer.accounting import Adjacency, Composed, LedgerAccount
 from dpinfer.estimators.records import as_features, as_numbers, check_enough
@@ -19,8 +19,6 @@ from dpinfer.release import BoundsRelease
 from dpinfer.release.parts import Part
 
 T = TypeVar("T")
-FloatArray = npt.NDArray[np.float64]
-
 # Released bounds reach as many scales to either side of the centre.
 _REACH = 4.0
 RELEASED_WIDTH = 2.0 * _REACH  # released bounds are centre +- reach scales (BoundsRelease.bounds)
@@ -116,13 +114,7 @@ class UnknownParameters:
         return try_out(self.split, lambda: check(self.stand_ins, self.split.fit_epsilon), ledger)
 
     def release(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        n_records: int | None,
-        ledger: LedgerAccount | None,
-        random_source: RandomSource | None,
+        self, X: Any, y: Any, *, n_records: int | None, ledger: LedgerAccount | None, random_source: RandomSource | None
     ) -> ReleasedArguments:
         """Release the unknown parameters.
 

@@ -19,16 +19,7 @@ from dpinfer.mechanism import Clusters, Units
 from dpinfer.mechanism.newton.plan import has_population_target
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.methods import (
-    METHODS,
-    DoesNotApplyError,
-    MechanismPlan,
-    Method,
-    RunSettings,
-    Target,
-    find_method,
-    marked,
-)
+from dpinfer.methods import METHODS, DoesNotApplyError, MechanismPlan, Method, RunSettings, Target, find_method, marked
 from dpinfer.models import GeneralizedLinearModel, Model, OwnModel, model_from_dict
 from dpinfer.release import Release
 

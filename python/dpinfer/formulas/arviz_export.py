@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._sinks import variable_names
 from dpinfer._validate import check_integer
 from dpinfer.formulas.design import Design
@@ -14,8 +15,6 @@ from dpinfer.inference import Posterior
 from dpinfer.inference.posterior.arviz_export import POINT, Groups, attributes_of, require_arviz
 from dpinfer.inference.posterior.predictive import draw_records
 from dpinfer.models import LinearRegression
-
-FloatArray = npt.NDArray[np.float64]
 
 Drawn = tuple[FloatArray, dict[str, tuple[str, list[str], FloatArray]]]
 _ALONG, _CLASS = "coefficient", "outcome_class"

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.fitting.report import cards
 from dpinfer.formulas.design import Design
 from dpinfer.formulas.own_families import SIZE, OwnRegression
@@ -16,8 +16,6 @@ from dpinfer.inference.posterior.causes import DOMINATED, PRIOR_DOMINATES, cause
 from dpinfer.inference.posterior.combination import combine
 from dpinfer.inference.posterior.summary import RESIDUAL_SPREAD
 from dpinfer.models import LinearRegression
-
-FloatArray = npt.NDArray[np.float64]
 
 _DRAWS, _SEED = 16_384, 0  # Monte Carlo error below 1% of a standard deviation; the seed is arbitrary
 SIGMA = "sigma"

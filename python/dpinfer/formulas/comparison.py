@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer.formulas.design import Design
 from dpinfer.inference import Posterior
 from dpinfer.inference.posterior.mixture import gauss_hermite
 from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.models import LinearRegression
 from dpinfer.models.bijectors import softplus
-
-FloatArray = npt.NDArray[np.float64]
 
 _BATCHES, _NODES = 8, 7  # of the error of a logarithm, each with a few draws at least; nodes for one normal factor
 _UNRELIABLE = 0.5  # of a logarithm: beyond it batches differ so much that their error is not known either

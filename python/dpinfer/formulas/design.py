@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice
 from dpinfer.formulas.factors import (
     Factor,
@@ -41,7 +42,6 @@ from dpinfer.models import (
 from dpinfer.models.person_model import MOST_ROWS, PERSON_FAMILIES
 from dpinfer.tabular import BinaryColumn, Column, ContinuousColumn, IgnoredColumn, Schema
 
-FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
 FAMILIES = ("gaussian", "binomial", "multinomial", "poisson", "probit", "negativebinomial")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.formulas.coefficients import CoefficientTable
 from dpinfer.formulas.design import Design
 from dpinfer.formulas.factors import Values, category_labels
@@ -15,7 +16,6 @@ from dpinfer.inference import Posterior
 from dpinfer.models import MultinomialRegression
 from dpinfer.tabular import ContinuousColumn
 
-FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
 DRAWS, SEED = 2000, 0  # Monte Carlo error 1.6% of a standard deviation (1 / sqrt(2 * 2000)); the seed is arbitrary

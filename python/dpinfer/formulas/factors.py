@@ -14,13 +14,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.formulas import intervals
 from dpinfer.formulas.intervals import Interval
 from dpinfer.tabular import BinaryColumn, CategoricalColumn, Column, ContinuousColumn, Schema
 
-FloatArray = npt.NDArray[np.float64]
 Values = Mapping[str, FloatArray]
 
 # Higher polynomials are ill-conditioned; more knots or nesting exceed any reasonable formula.

@@ -134,10 +134,7 @@ def _with_levels(terms: Terms, groups: tuple["Group", ...]) -> tuple[Terms, tupl
     for group in groups:
         if (group.name,) in terms or (f"C({group.name})",) in terms:
             raise ValueError(f"formula must have {group.name!r} either by itself or in {group.text}, not both")
-        added = (
-            *(((group.name,),) if group.intercept else ()),
-            *(((group.slope, group.name),) if group.slope else ()),
-        )
+        added = (*(((group.name,),) if group.intercept else ()), *(((group.slope, group.name),) if group.slope else ()))
         terms += tuple(term for term in added if term not in terms)
     return terms, (*(group.text for group in groups), *curves)
 

@@ -7,18 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 from scipy import linalg
 
+from dpinfer._arrays import FloatArray, IntArray
 from dpinfer.formulas.design import Design, DesignColumn
 from dpinfer.formulas.factors import FormulaError, category_labels, compile_factor, of_persons
 from dpinfer.formulas.grammar import Group, read_group
 from dpinfer.formulas.reference_points import reference_values
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.tabular import ContinuousColumn
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 HORSESHOE = "horseshoe"
 _POINTS = 801  # of a grid on the public bounds of a column

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._blas import one_blas_thread
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.formulas.arviz_export import regression_to_arviz
@@ -26,8 +27,6 @@ from dpinfer.inference.newton.mixture import theta_of_draws
 from dpinfer.inference.newton.pooling import Block, Pooled, ScalePrior, pooled
 from dpinfer.inference.posterior.mixture import mixture_quantile
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, LogisticRegression, ProbitRegression
-
-FloatArray = npt.NDArray[np.float64]
 
 # Twice the log ratio is below the 5% point of its law where the scale is zero: half zero, half chi-squared of one.
 _TOLD_FROM_ZERO = -1.353
@@ -491,8 +490,4 @@ def _posterior(posterior: Posterior, found: Pooled) -> Posterior:
     variance[:, :d] = np.diagonal(covariance, axis1=1, axis2=2)
     variance[:, d:] = np.square(1.0 / np.diagonal(factor, axis1=1, axis2=2)[:, d:])
     theta = theta_of_draws(location[None], variance[None], factor, data)
-    return replace(
-        posterior,
-        distribution=theta,
-        prior="learned scales",
-    )
+    return replace(posterior, distribution=theta, prior="learned scales")

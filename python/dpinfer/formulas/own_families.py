@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array
 from dpinfer.models import OwnModel
 from dpinfer.models.adapters.gradients import uniforms_of
 from dpinfer.models.adapters.own_model import ModelCode, Words
 from dpinfer.models.bijectors import sigmoid
-
-FloatArray = npt.NDArray[np.float64]
 
 SIZE = "size"
 # Log-normal: 90% of it between 0.23 and 32.

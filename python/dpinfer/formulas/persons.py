@@ -5,9 +5,9 @@ from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_interval
 from dpinfer.formulas.arviz_export import regression_to_arviz
 from dpinfer.formulas.coefficients import CoefficientTable
@@ -17,8 +17,6 @@ from dpinfer.formulas.result import RegressionFit, RegressionSummary
 from dpinfer.inference.newton.own_model import law_of_effects
 from dpinfer.inference.newton.persons import NOT_TOLD, BoundedEffects
 from dpinfer.models import PersonModel
-
-FloatArray = npt.NDArray[np.float64]
 
 _ENDS = 16_384  # draws for ends of intervals
 _REMARK = "not told from zero"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._records import DeferredArray, warn_of_clamped
 from dpinfer._values import identity_of
 from dpinfer.errors import RecordError, SchemaError
@@ -18,8 +19,6 @@ from dpinfer.tabular import ContinuousColumn
 from dpinfer.tabular.decoding import DecodedChunk, decode, lacking_value, undeclared_value
 from dpinfer.tabular.frames import raw_frame, raw_records
 from dpinfer.tabular.reading import RawColumn
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class UnreadRecords:

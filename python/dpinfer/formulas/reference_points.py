@@ -1,13 +1,11 @@
 """A population that follows from a schema alone, for scales of columns and averages over points."""
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer.formulas.factors import category_labels
 from dpinfer.tabular import ContinuousColumn, Schema
-
-FloatArray = npt.NDArray[np.float64]
 
 _REFERENCE_POINTS = 4096  # points of a rank-1 lattice on the public design: deterministic averages
 

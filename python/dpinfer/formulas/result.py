@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import Guarantee
@@ -28,8 +27,6 @@ from dpinfer.models import OwnModel
 from dpinfer.release import Release
 from dpinfer.release.files import write_atomically
 from dpinfer.release.newton.population import PopulationSums
-
-FloatArray = npt.NDArray[np.float64]
 
 _FAMILIES = {
     "gaussian": "Linear",

@@ -57,10 +57,5 @@ def asked_of_sites(silos: Silos, found: Design, formula: str, prior_scale: float
     **Privacy.** Reads no records.
     """
     return silos.asking(
-        {
-            "formula": formula,
-            "family": found.family,
-            "prior_scale": prior_scale,
-            "schema": found.schema.to_dict(),
-        }
+        {"formula": formula, "family": found.family, "prior_scale": prior_scale, "schema": found.schema.to_dict()}
     )

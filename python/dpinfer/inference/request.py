@@ -87,13 +87,7 @@ class ReleaseFacts:
 
     @classmethod
     def planned(
-        cls,
-        model: Model,
-        *,
-        n_steps: int,
-        n_records: int,
-        fisher_scaled: bool,
-        gradient: str = "reparameterised",
+        cls, model: Model, *, n_steps: int, n_records: int, fisher_scaled: bool, gradient: str = "reparameterised"
     ) -> "ReleaseFacts":
         """Return the facts of the release that :func:`dpinfer.run_dpvi` will make, preconditioners that change apart.
 

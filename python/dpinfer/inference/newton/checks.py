@@ -8,15 +8,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.conflict import prior_conflict
 from dpinfer.release import GlmNewtonRelease, NewtonRelease, PopulationRelease
 from dpinfer.release.newton.linear import spread_of_counts
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

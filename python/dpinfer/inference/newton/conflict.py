@@ -1,10 +1,9 @@
 """Whether the posterior's weights are larger than their prior expects."""
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
-FloatArray = npt.NDArray[np.float64]
+from dpinfer._arrays import FloatArray
 
 
 def prior_conflict(location: FloatArray, covariance: FloatArray, prior_variance: FloatArray) -> float:

@@ -1,8 +1,8 @@
 """Likelihood of the weights of a regression without a scale, from its measured scores given their slope."""
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws
 from dpinfer.inference.newton.scores import SWEEPS, GivenMoments, Measured
@@ -11,8 +11,6 @@ from dpinfer.models.clipped_residuals import ResponseGrid
 from dpinfer.models.normal_design import NormalDesign
 from dpinfer.models.whitening import shrink_moments
 from dpinfer.release import GlmNewtonRelease
-
-FloatArray = npt.NDArray[np.float64]
 
 _SPACING = 1.0 / 8.0  # nodes of the predictor: as coarse as the run's for what is expected (mechanism/newton/glm.py)
 _LEAST_TRACE = 0.01  # of the slope, per weight

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray, IntArray
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.population import residual_prior_variance
 from dpinfer.inference.posterior.posterior import Posterior
@@ -13,9 +13,6 @@ from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.models.bijectors import softplus
 from dpinfer.release import GlmNewtonRelease, NewtonRelease, PopulationRelease, Release
 from dpinfer.release.newton.linear import spread_of_counts
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _MOST = 256  # draws that are kept
 

@@ -8,12 +8,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer.release import OwnNewtonRelease
-
-FloatArray = npt.NDArray[np.float64]
 
 _PRIOR_LEVEL, _SPREAD_LEVEL = 0.005, 0.003  # as prior_level and fit_level of tuning.py
 # Noisy numbers count beyond three standard deviations of their noise.

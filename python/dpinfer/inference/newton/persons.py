@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton.pooling import ScalePrior
 from dpinfer.models.person_model import PersonModel
-
-FloatArray = npt.NDArray[np.float64]
 
 # Of standard deviations, over the noise's for gaussian and on the link for others (Gelman 2006).
 EFFECT_PRIOR = ScalePrior(2.5, 3.0)

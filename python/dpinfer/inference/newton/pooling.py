@@ -11,12 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray, IntArray
 from dpinfer.inference.newton.likelihood import Likelihoods
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _CHAINS, _KEPT, _WARM_UP = 128, 4, 1  # of one scale, whose law is exact given a draw of the matrices
 _SLOW = 10  # times as many sweeps where effects are drawn between

@@ -3,9 +3,9 @@
 import math
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import Checks, check_draws
 from dpinfer.inference.newton.glm_scores import BoundedScores
@@ -17,8 +17,6 @@ from dpinfer.inference.request import PosteriorRequest, model_of
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.models.bijectors import softplus
 from dpinfer.release import GlmNewtonRelease, NewtonRelease
-
-FloatArray = npt.NDArray[np.float64]
 
 _TAIL = 0.05  # of a prior, on either side of what the summary says of it
 

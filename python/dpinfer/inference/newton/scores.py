@@ -17,14 +17,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws, stratified
 from dpinfer.models import LinearRegression
 from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance, mallows_mean
 from dpinfer.models.whitening import shrink_moments
 from dpinfer.release import NewtonRelease
-
-FloatArray = npt.NDArray[np.float64]
 
 SWEEPS = 4  # for the errors of the predictor
 _WIDE = np.linspace(math.log(2e-4), math.log(1.3), 500)  # log sigma around the spread of the responses

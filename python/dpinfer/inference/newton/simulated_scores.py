@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.simulated.ratios import ratio_draws
 from dpinfer.models import OwnModel
 from dpinfer.release import OwnNewtonRelease
-
-FloatArray = npt.NDArray[np.float64]
 
 _ROWS, _DRAWS = 1000, 8  # made-up records, and responses of each: as many as the run's centre has (N_DRAWS)
 _SMALL = 1e-300  # keeps divisions finite

@@ -23,8 +23,6 @@ from dpinfer.models import Model, model_from_dict
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 from dpinfer.release.files import write_atomically
 
-FloatArray = npt.NDArray[np.float64]
-
 FORMAT_NAME, FORMAT_VERSION = "dpinfer-posterior", 1
 
 _ARRAYS = ("optimum_mean", "optimum_stddev", "hessian_mean", "hessian_stddev")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._sinks import variable_names
 from dpinfer._validate import check_integer
 from dpinfer.errors import BackendUnavailableError
@@ -17,8 +18,6 @@ from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, OwnM
 
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
-
-FloatArray = npt.NDArray[np.float64]
 
 POINT = "point"
 _INDEXED = re.compile(r"(.+)\[([^\[\]]+)\]")
@@ -124,13 +123,7 @@ def arrays_of(model: Model | None, names: Sequence[str]) -> list[_Array]:
 
 
 def to_arviz(
-    posterior: "Posterior",
-    *,
-    n_samples: int,
-    n_chains: int,
-    seed: int,
-    X: npt.ArrayLike | None,
-    n_records: int | None,
+    posterior: "Posterior", *, n_samples: int, n_chains: int, seed: int, X: npt.ArrayLike | None, n_records: int | None
 ) -> Any:
     """Return draws as InferenceData (ArviZ 0.x) or DataTree (1.x); see :meth:`Posterior.to_arviz`.
 

@@ -3,16 +3,14 @@
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.models import LinearRegression, OwnModel
 from dpinfer.models.normal_prior import NormalPriorModel
 
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
-
-FloatArray = npt.NDArray[np.float64]
 
 # A row with more of its variance from the prior is marked.
 DOMINATED = 0.5

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.causes import causes
 from dpinfer.inference.posterior.mixture import mixture_quantile
 from dpinfer.inference.posterior.monte_carlo import effective_draws
@@ -13,8 +13,6 @@ from dpinfer.inference.posterior.theta import DrawnTheta
 
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
-
-FloatArray = npt.NDArray[np.float64]
 
 _DRAWS, _SEED = 16_384, 0  # Monte Carlo error below 1% of a standard deviation; the seed is arbitrary
 _FEWEST = 4  # fewer draws have no batches

@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference import _native
 from dpinfer.models.bijectors import softplus
-
-FloatArray = npt.NDArray[np.float64]
 
 _HERMITE_NODES = 15  # exact to degree 29
 _MOST_NODES = 24  # see the docstring of `gauss_rule`
@@ -239,8 +238,7 @@ class ThetaMarginals:
         z, z_weights = gauss_hermite()
         u = u_mean[:, None] + np.sqrt(u_variance)[:, None] * z
         log_variance, s_weight = gauss_rule(
-            2.0 * np.log(softplus(np.maximum(u, -700.0))).ravel(),
-            (u_weight[:, None] * z_weights).ravel(),
+            2.0 * np.log(softplus(np.maximum(u, -700.0))).ravel(), (u_weight[:, None] * z_weights).ravel()
         )
         return (
             (weight[:, None] * s_weight).ravel(),

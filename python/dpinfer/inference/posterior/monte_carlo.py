@@ -4,17 +4,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 from scipy import fft, special
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.mixture import NormalMixtures, gauss_hermite, mixture_quantile
 from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.models.bijectors import softplus
 
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
-
-FloatArray = npt.NDArray[np.float64]
 
 _SAMPLERS = ("emcee", "nuts")
 _FEWEST = 4  # fewer draws have no batches

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.units import Units
 from dpinfer.models import Model
-
-FloatArray = npt.NDArray[np.float64]
 
 _REACH = 20.0  # far out on the unconstrained space, and without overflow in exp
 _ROUNDING = 1e-11  # of sums of doubles, with a wide margin

@@ -3,10 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array
 from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, Model, NetworkWeights
-
-FloatArray = npt.NDArray[np.float64]
 
 _CHUNK_CELLS = 2_000_000  # of an intermediate array, 16 MB
 

@@ -3,11 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer
 from dpinfer.inference.posterior.units import Units
 from dpinfer.models import ConjugateModel, GaussianMixture, GeneralizedLinearModel, Model, OwnModel
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def has_predictive(model: Model | None) -> bool:

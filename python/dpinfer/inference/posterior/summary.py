@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._sinks import printable
 from dpinfer.accounting import Guarantee
 from dpinfer.inference.posterior.causes import DOMINATED, PRIOR_DOMINATES
@@ -14,8 +15,6 @@ from dpinfer.models import LinearRegression, PersonModel
 
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
-
-FloatArray = npt.NDArray[np.float64]
 
 _LOW_SCORE = 3.0  # a relative error of a third (`_WELL_IDENTIFIED` of the trace's checks)
 _LARGE_NOISE_RATIO = 1.1  # extra noise of 10%; chosen by hand, a remark and no test

@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import Guarantee
 from dpinfer.inference.posterior.mixture import NormalMixtures, ThetaMarginals
-
-FloatArray = npt.NDArray[np.float64]
 
 RULES = ("mixture", "moments")
 

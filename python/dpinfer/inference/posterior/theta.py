@@ -5,13 +5,11 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.mixture import NormalMixtures, ThetaMarginals
 from dpinfer.inference.trace.collapsed import Nodes
 from dpinfer.models.bijectors import softplus
-
-FloatArray = npt.NDArray[np.float64]
 
 _ENTRIES_AT_ONCE = 2**22  # 32 MiB
 

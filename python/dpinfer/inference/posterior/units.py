@@ -4,9 +4,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from dpinfer._arrays import FloatArray
 
 # Standard deviations between the ends of a uniform distribution.
 UNIFORM_WIDTH = math.sqrt(12.0)

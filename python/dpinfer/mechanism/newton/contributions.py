@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.sources.sparse import SparseFeatures
 from dpinfer.models.clipped_residuals import ClippedResidual
 
-FloatArray = npt.NDArray[np.float64]
 Features = FloatArray | npt.NDArray[np.float32]
 
 _BLOCK = 4096  # responses at once: half a megabyte of indicators

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import FeatureMeans, Query, SecondMoments, smat
 from dpinfer.mechanism.newton.passes import NoisySum
@@ -15,8 +15,6 @@ from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.declared_moments import moments_of_means
 from dpinfer.models.huber import mallows_moment
 from dpinfer.models.whitening import Onward, ShrunkenMoments, onward, shrink_moments
-
-FloatArray = npt.NDArray[np.float64]
 
 _DECLARED_FLOOR = 1e-3  # of the eigenvalues of the declared correlations
 

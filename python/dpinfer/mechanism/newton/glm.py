@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import ClippedCurvatures, ClippedScores, LogScaleCounts, smat
 from dpinfer.mechanism.newton.geometry import Geometry, learn_geometry
@@ -16,8 +16,6 @@ from dpinfer.mechanism.newton.prior import prior_in
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.clipped_residuals import ClippedResidual, ResponseGrid
 from dpinfer.models.normal_design import ExpectedResidual, NormalDesign, PredictorLaw, best_clip, means_of_laws
-
-FloatArray = npt.NDArray[np.float64]
 
 _COARSE, _FINE = 1.0 / 8.0, 1.0 / 512.0  # between nodes of the predictor: of what is expected, and of what records add
 # Standard deviations of a response and of predictors (private-newton.md).

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import Rows
 from dpinfer.mechanism.newton.own_rows import OwnQuery
-
-FloatArray = npt.NDArray[np.float64]
 
 # In units of the norm that a sum holds its contributions to: a lattice step at most, and what floating point adds to
 # products of up to 2000 coordinates.  A sum shortens what is within a millionth of that norm: parts are smaller.

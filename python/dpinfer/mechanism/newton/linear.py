@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import LogScaleCounts, RobustScores
 from dpinfer.mechanism.newton.geometry import learn_geometry
@@ -15,8 +15,6 @@ from dpinfer.mechanism.newton.tracker import ScoreStep, Tracker, best_clip
 from dpinfer.models import LinearRegression
 from dpinfer.models.huber import chi_mean, mallows_mean
 from dpinfer.release.newton.linear import spread_of_counts
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass

@@ -3,13 +3,11 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.models.normal_design import ExpectedResidual, NormalDesign, PredictorLaw
 from dpinfer.models.steady import steady_solve
-
-FloatArray = npt.NDArray[np.float64]
 
 _SWEEPS, _HALVINGS = 12, 6  # Gauss-Newton steps at most, and halvings of each
 _CLOSE = 1e-4  # squared length of the last step for each weight: 1% of a posterior standard deviation

@@ -8,11 +8,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton.own_rows import OwnQuery, OwnRows, score_matrix, score_norms, score_vector
-
-FloatArray = npt.NDArray[np.float64]
 
 # Norms of scores are counted between these multiples of the clip.
 NORM_EDGES: FloatArray = 2.0 ** np.arange(-4.0, 4.5, 0.5)

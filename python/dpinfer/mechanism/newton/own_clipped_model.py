@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton.contributions import smat
 from dpinfer.mechanism.newton.own_clipped import NORM_EDGES, ClippedScores
 from dpinfer.mechanism.newton.own_model import SCORE_SHARE, Filter, OwnSteps
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.models.whitening import ShrunkenMoments, shrink_moments
-
-FloatArray = npt.NDArray[np.float64]
 
 # Of a pass's budget, the part of the counted norms: localise, slope, measure.
 _COUNT_SHARES = {"localise": 0.1, "slope": 0.1, "measure": 0.05}

@@ -7,11 +7,9 @@ code returns (docs/derivations/population.md).
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton.own_rows import OwnQuery, OwnRows
-
-FloatArray = npt.NDArray[np.float64]
 
 # Of differences of scores, in units of a coordinate that one record tells to about 1: float32 gradients have seven
 # digits, and third derivatives enter with its square.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton.contributions import smat
 from dpinfer.mechanism.newton.own_bounds import SimulatedBounds, simulate_bounds, symmetric_inverse_root
 from dpinfer.mechanism.newton.own_rows import CentredScores, PersonScores
@@ -19,8 +19,6 @@ from dpinfer.models import OwnModel
 from dpinfer.models.person_model import PersonModel
 from dpinfer.models.steady import steady_inverse, steady_solve
 from dpinfer.models.whitening import shrink_to_level
-
-FloatArray = npt.NDArray[np.float64]
 
 # Of a localising pass's budget, the part of the score; the rest is the matrix's.
 SCORE_SHARE = 0.625
@@ -268,12 +266,7 @@ class OwnNewton(OwnSteps):
         return 1.0
 
     def _squared_shift(
-        self,
-        units: FloatArray,
-        white: FloatArray,
-        bounds: SimulatedBounds,
-        slope: FloatArray,
-        measured: dict[str, Any],
+        self, units: FloatArray, white: FloatArray, bounds: SimulatedBounds, slope: FloatArray, measured: dict[str, Any]
     ) -> float:
         """Simulate how far the posterior is from a normal one; 0 where the model's code fails: the run is paid for."""
         noise = 1.0 / np.sum(1.0 / measured["score_stddev"] ** 2)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton.contributions import Query
 from dpinfer.mechanism.newton.joint import UnitProducts, UnitSizes
 from dpinfer.mechanism.newton.own_clipped_model import ClippedNewton
@@ -16,8 +16,6 @@ from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.population import Coordinates, PopulationNewton
 from dpinfer.models.likely_own import LikelyOwnRecords
 from dpinfer.models.likely_records import Curves
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
@@ -25,8 +26,6 @@ from dpinfer.mechanism.sources.sparse import SparseFeatures
 from dpinfer.mechanism.sums import Records, RowSource, ShardedRows
 from dpinfer.mechanism.sums.parts import integers_of_part
 from dpinfer.mechanism.units import Clusters, Units, check_identities
-
-FloatArray = npt.NDArray[np.float64]
 
 _UNITS_AT_ONCE = 256  # in one call of the exact sum, which does not depend on it
 

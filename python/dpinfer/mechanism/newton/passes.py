@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-import numpy.typing as npt
-
+from dpinfer._arrays import FloatArray
 from dpinfer._progress import ProgressCallback
 from dpinfer.errors import CheckpointError
 from dpinfer.mechanism import _native
@@ -20,8 +18,6 @@ from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.noise_keys import noise_key
 from dpinfer.mechanism.private_run import PrivateRun
 from dpinfer.mechanism.silos.rows import SESSION, SiloRecords
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

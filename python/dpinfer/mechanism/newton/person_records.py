@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.newton.own_rows import OwnRecords
 from dpinfer.mechanism.records import check_records
 from dpinfer.mechanism.sums import RowSource
 from dpinfer.mechanism.units import Units, check_identities
 from dpinfer.models.person_model import PersonModel
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def open_persons(model: PersonModel, X: Any, y: Any, units: Units, *, n_threads: int) -> OwnRecords:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import LogScaleCounts, Query, smat
 from dpinfer.mechanism.newton.geometry import Geometry, learn_geometry
@@ -31,8 +31,6 @@ from dpinfer.models.likely_records import Curves, LikelyRecords
 from dpinfer.models.size_shares import SIZE_EDGES, SizeShares, clips_of, combined
 from dpinfer.models.steady import steady_solve
 from dpinfer.release.newton.linear import spread_of_counts
-
-FloatArray = npt.NDArray[np.float64]
 
 _FLOOR = 0.7  # eigenvalues of a noisy matrix are at least this share of the norm that its noise has
 _CLIP = 3.0  # of a score while it localises, in units of what is usual

@@ -1,9 +1,8 @@
 """The prior's precision in the coordinates of a private Newton run, as far as it can matter: public arithmetic."""
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from dpinfer._arrays import FloatArray
 
 # Of weights in scaled units: over what all records say, and how far apart doubles hold them.
 _TIGHTEST, _RANGE = 1e6, 1e12

@@ -259,12 +259,7 @@ def _algorithm(
 
 
 def check_run(
-    model: Any,
-    X: Any,
-    y: Any,
-    plan: NewtonPlan,
-    unit: Units | Clusters | None,
-    response_scale: float | None,
+    model: Any, X: Any, y: Any, plan: NewtonPlan, unit: Units | Clusters | None, response_scale: float | None
 ) -> float | None:
     """Refuse contradictory arguments, before records are read; return the scale of a linear run.
 

@@ -3,14 +3,12 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.prior import prior_in
 from dpinfer.models.huber import chi_mean, huber_slope, huber_variance
 from dpinfer.models.steady import steady_inverse, steady_solve
-
-FloatArray = npt.NDArray[np.float64]
 
 _CLIPS = np.linspace(0.1, 3.0, 59)  # tried: of residuals, in units of their spread
 _GRID = 800  # of log sigma: 1.1% apart

@@ -137,6 +137,11 @@ DPINFER_INLINE Bits operator-(const Bits& a, const Bits& b) {
   DPINFER_EACH_PART r.part[p] = a.part[p] - b.part[p];
   return r;
 }
+DPINFER_INLINE Bits operator*(const Bits& a, const Bits& b) {
+  Bits r;
+  DPINFER_EACH_PART r.part[p] = a.part[p] * b.part[p];
+  return r;
+}
 template <int kShift>
 DPINFER_INLINE Bits shift_left(const Bits& a) {
   Bits r;

@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-namespace dpinfer {
+#include "mechanism/simd/person_kernels.hpp"
 
-enum class PersonFamily { gaussian, binomial, probit, poisson, negative_binomial };
+namespace dpinfer {
 
 // Parameters in the model's own space.
 struct PersonParameters {
@@ -38,9 +38,9 @@ struct PersonModel {
 // features: (n_persons, 1 + max_rows n_columns), the number of rows first.  responses: (n_persons, max_rows), or null
 // where only draws are wanted.  seeds: (n_persons, 2).  transform: (n_out, n_scores).  result: (n_out, n_draws +
 // observed, n_persons).  A person's scores depend on that person and public numbers alone.
-void person_scores(const PersonModel& model, const PersonParameters& point, const PersonParameters& truth,
-                   std::span<const double> transform, const double* features, const double* responses,
-                   const std::uint64_t* seeds, std::uint64_t stream, std::int64_t n_draws, std::int64_t n_persons,
-                   int n_threads, double* result);
+void person_scores(const PersonKernelTable& kernels, const PersonModel& model, const PersonParameters& point,
+                   const PersonParameters& truth, std::span<const double> transform, const double* features,
+                   const double* responses, const std::uint64_t* seeds, std::uint64_t stream, std::int64_t n_draws,
+                   std::int64_t n_persons, int n_threads, double* result);
 
 }  // namespace dpinfer

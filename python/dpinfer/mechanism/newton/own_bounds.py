@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism.newton.own_made_up import MadeUp
-from dpinfer.mechanism.newton.own_rows import N_DRAWS
+from dpinfer.mechanism.newton.own_rows import N_DRAWS, draw_sizes
 from dpinfer.models import OwnModel
+from dpinfer.models.person_model import PersonModel
 
 __all__ = ["SimulatedBounds", "simulate_bounds", "symmetric_inverse_root"]
 
@@ -42,7 +43,7 @@ class SimulatedBounds:
     square_slope : (n,) array
         Of that in the truth behind ``information ** (-1/2)``.
     square_variance : float
-        Of a record's, less its mean over N_DRAWS draws at the same features.
+        Of a record's, less its mean over draws at the same features.
     """
 
     information: FloatArray
@@ -92,6 +93,7 @@ def simulate_bounds(
     Minimises (V / N + (noise (1 + share) clip / N)**2 + bias**2) / J**2, with the variance V, the slope J and the bias
     that the bound on the centre leaves, all simulated.
     """
+    persons = isinstance(model, PersonModel)
     scores = _simulated_scores(model, theta, rng, n_rows) * unit
     n = scores.shape[2]
     flat = scores.reshape(-1, n)
@@ -99,14 +101,14 @@ def simulate_bounds(
     level = max(float(np.trace(information)) / n, _LEAST)
     information = information + _RIDGE * level * np.eye(n)
     white = scores @ symmetric_inverse_root(information)
-    size = np.mean(np.sum(white[:, :N_DRAWS] ** 2, axis=2), axis=1)
+    size = draw_sizes(np.sum(white**2, axis=2), persons=persons)
     longest = _BEYOND * max(float(np.sqrt(np.max(np.sum(white**2, axis=2)))), _LEAST)
     # A bound that holds no made-up score back, where its noise is nothing beside what the records leave open.
     unbounded = noise * (1.0 + _SHARES[0]) * longest < _NOTHING * math.sqrt(n_records)
     weight_bound = longest**2 if unbounded else max(float(np.quantile(size, _WEIGHT_LEVEL)), _LEAST)
     weight = np.minimum(1.0, weight_bound / np.maximum(size, _LEAST))
-    white = white[:, N_DRAWS:]
-    weighted = white * weight[:, None, None]
+    white = white if persons else white[:, N_DRAWS:]
+    weighted = white * weight[:, :, None]
     norm = np.sqrt(np.sum(weighted**2, axis=2))
     products = np.sum(weighted * white, axis=2)
     total = weighted.mean(axis=1)
@@ -139,12 +141,12 @@ def simulate_bounds(
         variance_ratio=ratio,
         square=float(np.mean(squares)),
         square_slope=np.mean(squares[:, :, None] * white, axis=(0, 1)),
-        square_variance=float(np.mean(np.var(squares, axis=1, ddof=1))) * (1.0 + 1.0 / N_DRAWS),
+        square_variance=float(np.mean(np.var(squares, axis=1, ddof=1))) * (1.0 + 1.0 / squares.shape[1]),
     )
 
 
 def _simulated_scores(model: OwnModel, theta: FloatArray, rng: np.random.Generator, n_rows: int) -> FloatArray:
-    """Return scores of made-up records with drawn responses, (n_rows, 2 N_DRAWS, n), finite."""
+    """Return scores of made-up records with drawn responses, (rows, draws, n), finite."""
     scores = MadeUp(model, n_rows, rng).scores(theta, theta)
     kept = np.nan_to_num(scores, nan=0.0, posinf=_LARGEST_SCORE, neginf=-_LARGEST_SCORE)
     return np.clip(kept, -_LARGEST_SCORE, _LARGEST_SCORE)

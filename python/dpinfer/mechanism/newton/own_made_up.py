@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.mechanism.newton.own_rows import N_DRAWS, PERSONS_STREAM, kernel_scores
+from dpinfer.mechanism.newton.own_rows import N_DRAWS, PERSON_DRAWS, PERSONS_STREAM, kernel_scores
 from dpinfer.models import OwnModel
 from dpinfer.models.person_model import PersonModel
 
@@ -13,9 +13,11 @@ __all__ = ["MadeUp"]
 
 FloatArray = npt.NDArray[np.float64]
 
+_PERSONS = 2 * N_DRAWS // PERSON_DRAWS
+
 
 class MadeUp:
-    """Made-up records; each has the random numbers of 2 N_DRAWS responses.
+    """Made-up records; each has the random numbers of n_draws responses.
 
     **Privacy.** Reads no records.
 
@@ -29,18 +31,19 @@ class MadeUp:
 
     def __init__(self, model: OwnModel, size: int, rng: np.random.Generator) -> None:
         self._model: Any = model
-        self._rows = model.made_up_features(size, rng)
-        self._persons = isinstance(model, PersonModel)
-        if self._persons:
-            self._words = rng.integers(0, 2**64, (size, 2), dtype=np.uint64)
+        # As many draws in all: a person has fewer of them.
+        self._rows = model.made_up_features(size * (_PERSONS if isinstance(model, PersonModel) else 1), rng)
+        self.persons = isinstance(model, PersonModel)
+        if self.persons:
+            self._words = rng.integers(0, 2**64, (len(self._rows), 2), dtype=np.uint64)
         else:
             self._rows = np.repeat(self._rows, 2 * N_DRAWS, axis=0)
             self._words = rng.integers(0, 2**64, (len(self._rows), model.n_words), dtype=np.uint64)
 
     def scores(self, theta: FloatArray, truth: FloatArray) -> FloatArray:
-        """Return the scores at `theta` of responses that are drawn with `truth`, (size, 2 N_DRAWS, n)."""
+        """Return the scores at `theta` of responses that are drawn with `truth`, (rows, draws, n)."""
         with np.errstate(all="ignore"):
-            if self._persons:
+            if self.persons:
                 found = kernel_scores(
                     self._model, theta, truth, np.eye(theta.size), self._rows, None, self._words, PERSONS_STREAM
                 )

@@ -5,6 +5,7 @@ numbers; the sum clips it to its norm, on the integers, for any result of the mo
 docs/derivations/any-model.md.
 """
 
+import functools
 import hashlib
 import math
 from abc import ABC, abstractmethod
@@ -24,13 +25,13 @@ from dpinfer.release.newton.own import OwnNewtonRelease
 
 __all__ = [
     "MATRIX_BOUND",
-    "N_DRAWS",
     "PERSONS_STREAM",
     "CentredScores",
     "OwnQuery",
     "OwnRecords",
     "OwnRows",
     "PersonScores",
+    "draw_sizes",
     "kernel_scores",
     "score_matrix",
     "score_vector",
@@ -43,6 +44,8 @@ Words = npt.NDArray[np.uint64]
 MATRIX_BOUND = OwnNewtonRelease.matrix_factor
 # Draws for the weight, and as many others for the centre.
 N_DRAWS = 8
+# Of a person all serve for both: a draw's weight is from the others (docs/people.md has what fewer cost).
+PERSON_DRAWS = 4
 
 # Each record's scores and those of its draws then fill two of a framework's blocks (models.adapters.blocks).
 _BLOCK = FRAMEWORK_BLOCK * 2 // (2 * N_DRAWS + 1)
@@ -323,17 +326,16 @@ class CentredScores(OwnQuery):
     def contributions(self, rows: OwnRows, block: slice) -> FloatArray:
         """Return these rows' vectors, (B, length): not private."""
         scores = self._with_draws(rows, block)
-        simulated, observed = scores[:, :-1], scores[:, -1]
-        weight = self._weight(simulated[:, :N_DRAWS])
-        others = simulated[:, N_DRAWS:]
+        observed = scores[:, -1]
+        others, weight = self._weighed(scores[:, :-1])
         weighted = others * weight
         clipped = score_vector(weighted, self.clip)
         parts = []
-        own = score_vector(observed * weight, self.clip)
+        own = score_vector(observed * weight[0], self.clip)
         if self.score_weight:
-            excess = np.zeros_like(weighted[:, 0])
-            for draw in range(N_DRAWS):
-                excess += (weighted[:, draw] - clipped[:, draw]) / N_DRAWS
+            excess, draws = np.zeros_like(weighted[:, 0]), others.shape[1]
+            for draw in range(draws):
+                excess += (weighted[:, draw] - clipped[:, draw]) / draws
             centred = own + score_vector(excess, self.share * self.clip)
             parts.append(centred * (self.score_weight / self.score_bound))
         if self.matrix_weight:
@@ -360,18 +362,42 @@ class CentredScores(OwnQuery):
 
     @staticmethod
     def _mean_square(simulated: FloatArray) -> FloatArray:
-        size = np.zeros(simulated.shape[2])
-        for draw in range(N_DRAWS):
-            size += _squares(simulated[:, draw]) / N_DRAWS
+        size, draws = np.zeros(simulated.shape[2]), simulated.shape[1]
+        for draw in range(draws):
+            size += _squares(simulated[:, draw]) / draws
         return size
+
+    def _weighed(self, simulated: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the draws that are used, (n, m, B), and their weights (m or 1, B); the first is the record's, too."""
+        return simulated[:, N_DRAWS:], self._weight(simulated[:, :N_DRAWS])[None]
 
     def _weight(self, simulated: FloatArray) -> FloatArray:
         size = self._mean_square(simulated)
         return np.asarray(np.minimum(1.0, self.weight_bound / (size + _SMALL)))
 
 
+def draw_sizes(squares: FloatArray, *, persons: bool) -> FloatArray:
+    """Return what weighs draws, from the squared scores of all (B, draws): (B, 1), or (B, draws) of persons."""
+    if persons:
+        return np.asarray((squares.sum(axis=1, keepdims=True) - squares) / (squares.shape[1] - 1))
+    return np.asarray(np.mean(squares[:, :N_DRAWS], axis=1, keepdims=True))
+
+
 # The stream of made-up persons; those of passes have their numbers.
 PERSONS_STREAM = 2**32
+
+
+@functools.lru_cache(maxsize=16)
+def _person_kernel(family: str, max_rows: int, n_columns: int, slope: int, n_nodes: int) -> _native.PersonModel:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
+    return _native.PersonModel(
+        family=family,
+        max_rows=max_rows,
+        n_columns=n_columns,
+        slope=slope,
+        nodes=nodes.tolist(),
+        weights=(weights / weights.sum()).tolist(),
+    )
 
 
 def kernel_scores(
@@ -389,36 +415,43 @@ def kernel_scores(
 
     Returns
     -------
-    (n, 2 N_DRAWS (+ 1), B) array
+    (n, PERSON_DRAWS (+ 1), B) array
         Zero where a score is not finite.
     """
-    nodes, weights = np.polynomial.hermite_e.hermegauss(model.n_nodes)
-    kernel = _native.PersonModel(
-        family=model.family,
-        max_rows=model.max_rows,
-        n_columns=len(model.columns),
-        slope=model.slope,
-        nodes=nodes.tolist(),
-        weights=(weights / weights.sum()).tolist(),
-    )
+    kernel = _person_kernel(model.family, model.max_rows, len(model.columns), model.slope, model.n_nodes)
+    point = model.natural(theta)
     return kernel.scores(
-        point=model.natural(theta),
-        truth=model.natural(truth),
+        point=point,
+        truth=point if truth is theta else model.natural(truth),
         transform=np.ascontiguousarray(transform @ model.jacobian(theta).T),
         features=features,
         responses=response,
         seeds=seeds,
         stream=stream,
-        n_draws=2 * N_DRAWS,
+        n_draws=PERSON_DRAWS,
         n_threads=n_threads,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class PersonScores(CentredScores):
-    """Centred scores of persons: the marginal likelihood of all rows of a person, by compiled code."""
+    """Centred scores of persons: the marginal likelihood of all rows of a person, by compiled code.
+
+    A draw's weight is from the other draws, and the record's from all but one of them: so h has the mean zero.
+    """
 
     block: ClassVar[int] = 4096
+
+    def _weighed(self, simulated: FloatArray) -> tuple[FloatArray, FloatArray]:
+        squares = _squares(simulated)
+        weights = np.empty_like(squares)
+        for draw in range(PERSON_DRAWS):
+            size = np.zeros_like(squares[0])
+            for other in range(PERSON_DRAWS):
+                if other != draw:
+                    size += squares[other] / (PERSON_DRAWS - 1)
+            weights[draw] = np.minimum(1.0, self.weight_bound / (size + _SMALL))
+        return simulated, weights
 
     def _with_draws(self, rows: OwnRows, block: slice) -> FloatArray:
         model: Any = self.model

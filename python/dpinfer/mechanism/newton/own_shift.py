@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dpinfer.mechanism.newton.own_bounds import SimulatedBounds
 from dpinfer.mechanism.newton.own_made_up import MadeUp
-from dpinfer.mechanism.newton.own_rows import N_DRAWS, score_norms, score_vector
+from dpinfer.mechanism.newton.own_rows import draw_sizes, score_norms, score_vector
 from dpinfer.models import OwnModel
 from dpinfer.models.person_model import PersonModel
 
@@ -89,8 +89,8 @@ class ExpectedScore:
     def _move(self, theta: FloatArray) -> None:
         self._theta = theta
         self._here = self._scores(theta)
-        size = np.mean(score_norms(self._here[:, :, :N_DRAWS]) ** 2, axis=1)
-        self._weight = np.minimum(1.0, self._bounds.weight_bound / (size + _SMALL))[:, None]
+        size = draw_sizes(score_norms(self._here) ** 2, persons=self._records.persons)
+        self._weight = np.minimum(1.0, self._bounds.weight_bound / (size + _SMALL))
         self.at_point = self._grouped(self._clipped(self._here))
 
     def moved_to(self, theta: FloatArray) -> "ExpectedScore":

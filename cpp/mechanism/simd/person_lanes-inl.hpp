@@ -1,0 +1,352 @@
+// Scores of eight persons, a lane for each: no operation crosses lanes, and a lane that has converged is held, so that
+// a person's scores do not depend on the others.  docs/derivations/people.md has the formulas.
+#pragma once
+
+#include "mechanism/simd/person_rows-inl.hpp"
+
+namespace dpinfer::DPINFER_SIMD_VARIANT {
+namespace {
+
+constexpr int kMostSteps = 25, kMostHalvings = 30;
+constexpr double kNear = 1e-5;  // of the mode, in squared standard deviations: nodes need no more
+constexpr int kRowsOfProduct = 8, kFactorsOfProduct = 512;
+
+class Persons : public PersonRows {
+ public:
+  using PersonRows::PersonRows;
+
+  void read(const EightPersons& persons) {
+    PersonRows::read(persons);
+    if (task_.family == PersonFamily::gaussian) prepare();
+    if (separable()) prepare_rates();
+  }
+
+  // Scores of the current responses, transformed.
+  void scores(double* result, int stride) {
+    if (task_.family == PersonFamily::gaussian) {
+      gaussian_scores();
+    } else if (separable()) {
+      separable_scores();
+    } else if (task_.family == PersonFamily::binomial) {
+      quadrature_scores<PersonFamily::binomial>();
+    } else if (task_.family == PersonFamily::probit) {
+      quadrature_scores<PersonFamily::probit>();
+    } else if (task_.family == PersonFamily::poisson) {
+      quadrature_scores<PersonFamily::poisson>();
+    } else {
+      quadrature_scores<PersonFamily::negative_binomial>();
+    }
+    transform(result, stride);
+  }
+
+ private:
+  // What the closed form has of the columns alone: G = Z'Z, X'Z, and A = (I + LG)^-1 L with L the covariance.
+  void prepare() {
+    Vec g00 = zero_, g01 = zero_, g11 = zero_;
+    for (int k = 0; k < 2 * p_; ++k) put(crossed_, k, zero_);
+    add_columns(live_, crossed_);
+    for (int j = 0; j < rows_; ++j) {
+      const Vec z = q_ == 2 ? varying(j) : zero_;
+      g00 = g00 + get(live_, j);
+      g01 = g01 + z;
+      g11 = fused(z, z, g11);
+      put(row_sums_, j, z);
+    }
+    if (q_ == 2) add_columns(row_sums_, crossed_ + kLanes * p_);
+    const Vec l00 = splat(task_.point.covariance[0]), l01 = splat(task_.point.covariance[1]);
+    const Vec l11 = splat(task_.point.covariance[2]);
+    // M = I + L G, A = M^-1 L, which is symmetric.
+    const Vec m00 = one_ + l00 * g00 + l01 * g01, m01 = l00 * g01 + l01 * g11;
+    const Vec m10 = l01 * g00 + l11 * g01, m11 = one_ + l01 * g01 + l11 * g11;
+    const Vec inverse = one_ / (m00 * m11 - m01 * m10);
+    inner_[0] = (m11 * l00 - m01 * l01) * inverse;
+    inner_[1] = (m11 * l01 - m01 * l11) * inverse;
+    inner_[2] = (m00 * l11 - m10 * l01) * inverse;
+    // H = I - G A, W = H G.
+    h_[0] = one_ - (g00 * inner_[0] + g01 * inner_[1]);
+    h_[1] = zero_ - (g00 * inner_[1] + g01 * inner_[2]);
+    h_[2] = zero_ - (g01 * inner_[0] + g11 * inner_[1]);
+    h_[3] = one_ - (g01 * inner_[1] + g11 * inner_[2]);
+    informed_[0] = h_[0] * g00 + h_[1] * g01;
+    informed_[1] = h_[0] * g01 + h_[1] * g11;
+    informed_[2] = h_[2] * g01 + h_[3] * g11;
+    count_ = g00;
+  }
+
+  void gaussian_scores() {
+    Vec square = zero_, t1 = zero_;
+    for (int j = 0; j < rows_; ++j) {
+      const Vec residual = (get(y_, j) - get(at_point_, j)) * get(live_, j);
+      square = fused(residual, residual, square);
+      if (q_ == 2) t1 = fused(residual, varying(j), t1);
+      put(slopes_, j, residual);
+    }
+    for (int k = 0; k < p_; ++k) put(sums_, k, zero_);
+    add_columns(slopes_, sums_);
+    const Vec t0 = get(sums_, p_ - 1), precision = splat(1.0 / (task_.point.scale * task_.point.scale));
+    const Vec b0 = inner_[0] * t0 + inner_[1] * t1, b1 = inner_[1] * t0 + inner_[2] * t1;
+    for (int k = 0; k < p_; ++k) {
+      put(own_, k, precision * (get(sums_, k) - get(crossed_, k) * b0 - get(crossed_, p_ + k) * b1));
+    }
+    put(own_, p_, precision * (square - (t0 * b0 + t1 * b1)) - count_);
+    const Vec u0 = h_[0] * t0 + h_[1] * t1, u1 = h_[2] * t0 + h_[3] * t1, half = splat(0.5);
+    put(own_, p_ + 1, half * (precision * u0 * u0 - informed_[0]));
+    if (q_ == 2) {
+      put(own_, p_ + 2, precision * u0 * u1 - informed_[1]);
+      put(own_, p_ + 3, half * (precision * u1 * u1 - informed_[2]));
+    }
+  }
+
+  void prepare_rates() {
+    const bool counts = task_.family == PersonFamily::poisson;
+    for (int j = 0; j < rows_; ++j) {
+      const Vec live = get(live_, j);
+      const auto rate_of = [&](const double* at) {
+        return live * exp(clamped(get(at, j), -kLargestOdds, counts ? kFarthest : kLargestOdds));
+      };
+      const Vec rate = rate_of(at_point_);
+      put(rates_, j, rate);
+      put(truth_rates_, j, task_.same ? rate : rate_of(at_truth_));
+    }
+    if (!counts) return prepare_grid();
+    for (int k = 0; k < p_; ++k) put(crossed_, k, zero_);
+    add_columns(rates_, crossed_);
+  }
+
+  // Sums over the rows at even steps of b, which serve for all responses.  Two rows share a division.
+  void prepare_grid() {
+    if (rows_ % 2 == 1) put(rates_, rows_, zero_);
+    for (int node = 0; node < task_.n_nodes; ++node) {
+      const Vec odds_of_node = exp(splat(task_.nodes[node]));
+      Vec norm = zero_, product = one_, variance = zero_;
+      for (int j = 0; j < rows_; j += 2) {
+        const Vec odds = get(rates_, j) * odds_of_node, other_odds = get(rates_, j + 1) * odds_of_node;
+        const Vec below = one_ + odds, other_below = one_ + other_odds, both = below * other_below;
+        const Vec inverse = one_ / both, share = other_below * inverse, other_share = below * inverse;
+        const Vec mean = odds * share, other_mean = other_odds * other_share;
+        variance = fused(mean, share, fused(other_mean, other_share, variance));
+        put(slopes_, j, mean);
+        put(slopes_, j + 1, other_mean);
+        product = product * both;
+        if ((j + 2) % kRowsOfProduct == 0 || j + 2 >= rows_) {
+          norm = norm + log(product);
+          product = one_;
+        }
+      }
+      put(log_norms_, node, norm);
+      put(variances_, node, variance);
+      double* means = means_ + kLanes * p_ * node;
+      for (int k = 0; k < p_; ++k) put(means, k, zero_);
+      add_columns(slopes_, means);
+    }
+  }
+
+  void separable_scores() {
+    for (int k = 0; k < p_; ++k) put(own_, k, zero_);
+    add_columns(y_, own_);
+    if (task_.family == PersonFamily::binomial) {
+      given_grid(get(own_, p_ - 1));
+    } else {
+      given_rates(get(own_, p_ - 1));
+    }
+  }
+
+  // Less the posterior means given the sum of the responses: of the rows' means by column, then of g^2 - w.
+  void given_grid(const Vec& sum) {
+    const double root = task_.point.root[0], precision = root > 0.0 ? 0.5 / (root * root) : 0.0;
+    Vec top = splat(-1e300);
+    for (int node = 0; node < task_.n_nodes; ++node) {
+      const double effect = task_.nodes[node];
+      const Vec level = sum * splat(effect) - get(log_norms_, node) - splat(precision * effect * effect);
+      put(levels_, node, level);
+      top = maximum(top, level);
+    }
+    Vec total = zero_, square = zero_;
+    for (int k = 0; k < p_; ++k) put(sums_, k, zero_);
+    for (int node = 0; node < task_.n_nodes; ++node) {
+      const double* means = means_ + kLanes * p_ * node;
+      const Vec weight = exp(get(levels_, node) - top), slope = sum - get(means, p_ - 1);
+      total = total + weight;
+      square = fused(weight, slope * slope - get(variances_, node), square);
+      for (int k = 0; k < p_; ++k) put(sums_, k, fused(weight, get(means, k), get(sums_, k)));
+    }
+    const Vec inverse = one_ / total;
+    for (int k = 0; k < p_; ++k) put(own_, k, get(own_, k) - get(sums_, k) * inverse);
+    put(own_, p_, splat(0.5) * square * inverse);
+  }
+
+  // The slope in v is concave and falls: from the right of the mode Newton's steps do not pass it.
+  void given_rates(const Vec& sum) {
+    const double tau = task_.point.root[0];
+    const Vec root = splat(tau), all = get(crossed_, p_ - 1);
+    const Vec rate_at_most = select_less(zero_, all, all, one_), ratio = sum / rate_at_most;
+    Vec v = tau > 0.0 ? select_less(one_, ratio, log(ratio) / splat(tau > 0.0 ? tau : 1.0), zero_) : zero_;
+    Vec active = one_, precision = one_;
+    for (int step = 0; step < kMostSteps; ++step) {
+      const Vec rate = all * exp(root * v), slope = root * (sum - rate) - v;
+      precision = fused(root * root, rate, one_);
+      const Vec move = slope / precision;
+      active = select_less(splat(kNear), move * slope, active, zero_);
+      if (all_at_most(active, zero_)) break;
+      v = fused(active, move, v);
+    }
+    const Vec spread = one_ / square_root(precision), half = splat(0.5);
+    const Vec here = sum * (root * v) - all * exp(root * v) - half * v * v;
+    Vec total = zero_, effect = zero_, square = zero_;
+    for (int node = 0; node < task_.n_nodes; ++node) {
+      const double place = task_.nodes[node];
+      const Vec at = fused(spread, splat(place), v), log_factor = minimum(root * at, splat(kFarthest));
+      const Vec factor = exp(log_factor), rate = all * factor, slope = sum - rate;
+      const Vec level = sum * log_factor - rate - half * at * at - here + splat(0.5 * place * place);
+      const Vec weight = splat(task_.weights[node]) * exp(level);
+      total = total + weight;
+      effect = fused(weight, factor, effect);
+      square = fused(weight, slope * slope - rate, square);
+    }
+    const Vec inverse = one_ / total, mean = effect * inverse;
+    for (int k = 0; k < p_; ++k) put(own_, k, get(own_, k) - get(crossed_, k) * mean);
+    put(own_, p_, half * square * inverse);
+  }
+
+  // Of the rows at effects T v: the log density less |v|^2 / 2, its slope in the effects, and minus their curvature.
+  struct AtEffects {
+    Vec value, g0, g1, w00, w01, w11, size;
+  };
+
+  template <PersonFamily kFamily>
+  AtEffects at_effects(const Vec& v0, const Vec& v1) {
+    const double* root = task_.point.root;
+    const Vec b0 = splat(root[0]) * v0, b1 = splat(root[1]) * v0 + splat(root[2]) * v1;
+    AtEffects found{splat(-0.5) * (v0 * v0 + v1 * v1), zero_, zero_, zero_, zero_, zero_, zero_};
+    Vec product = one_;
+    for (int j = 0; j < rows_; ++j) {
+      const Vec z = q_ == 2 ? varying(j) : zero_, live = get(live_, j);
+      const Vec eta = fused(b1, z, get(at_point_, j) + b0);
+      const Term term = term_of<kFamily>(eta, get(y_, j), task_.point.scale, get(gaps_, j));
+      const Vec slope = live * term.slope, weight = live * term.weight, along = z * weight;
+      found.value = fused(live, term.value, found.value);
+      found.g0 = found.g0 + slope;
+      found.w00 = found.w00 + weight;
+      found.g1 = fused(z, slope, found.g1);
+      found.w01 = found.w01 + along;
+      found.w11 = fused(z, along, found.w11);
+      put(slopes_, j, slope);
+      if constexpr (kFamily == PersonFamily::negative_binomial) found.size = fused(live, term.size, found.size);
+      if constexpr (kFamily == PersonFamily::binomial) {
+        product = product * select_less(zero_, live, term.factor, one_);
+        if ((j + 1) % kFactorsOfProduct == 0 || j + 1 == rows_) {
+          found.value = found.value - log(product);
+          product = one_;
+        }
+      }
+    }
+    return found;
+  }
+
+  struct Mode {
+    Vec v0, v1, value;
+    Vec spread[3];  // lower root of the inverse of minus the curvature
+  };
+
+  // In v, where effects are T v: slope, and I + T'W T.
+  template <PersonFamily kFamily>
+  Mode mode() {
+    const Vec r0 = splat(task_.point.root[0]), r1 = splat(task_.point.root[1]), r2 = splat(task_.point.root[2]);
+    Vec v0 = zero_, v1 = zero_, active = one_;
+    AtEffects here = at_effects<kFamily>(v0, v1);
+    Vec p00 = one_, p01 = zero_, p11 = one_, inverse = one_;
+    for (int step = 0; step < kMostSteps; ++step) {
+      const Vec s0 = r0 * here.g0 + r1 * here.g1 - v0, s1 = r2 * here.g1 - v1;
+      p00 = one_ + r0 * r0 * here.w00 + splat(2.0) * r0 * r1 * here.w01 + r1 * r1 * here.w11;
+      p01 = r2 * (r0 * here.w01 + r1 * here.w11);
+      p11 = one_ + r2 * r2 * here.w11;
+      inverse = one_ / (p00 * p11 - p01 * p01);
+      Vec d0 = (p11 * s0 - p01 * s1) * inverse, d1 = (p00 * s1 - p01 * s0) * inverse;
+      active = select_less(splat(kNear), d0 * s0 + d1 * s1, active, zero_);
+      // Log-concave: a step that does not gain was too long.
+      Vec pending = active;
+      for (int half = 0; half < kMostHalvings && !all_at_most(pending, zero_); ++half) {
+        const Vec to0 = fused(pending, d0, v0), to1 = fused(pending, d1, v1);
+        const AtEffects there = at_effects<kFamily>(to0, to1);
+        const Vec gained = select_less(here.value, there.value, pending, zero_);
+        const auto moved = [&](Vec& old, const Vec& next) { old = select_less(zero_, gained, next, old); };
+        moved(v0, to0);
+        moved(v1, to1);
+        moved(here.value, there.value);
+        moved(here.g0, there.g0);
+        moved(here.g1, there.g1);
+        moved(here.w00, there.w00);
+        moved(here.w01, there.w01);
+        moved(here.w11, there.w11);
+        pending = pending - gained;
+        d0 = splat(0.5) * d0;
+        d1 = splat(0.5) * d1;
+      }
+      active = active - pending;
+      if (all_at_most(active, zero_)) break;
+    }
+    const Vec first = square_root(p11 * inverse), between = (zero_ - p01 * inverse) / first;
+    const Vec last = square_root(maximum(p00 * inverse - between * between, zero_));
+    return {v0, v1, here.value, {first, between, last}};
+  }
+
+  template <PersonFamily kFamily>
+  void quadrature_scores() {
+    if constexpr (kFamily == PersonFamily::negative_binomial) {
+      const Vec size = splat(task_.point.scale), own = digamma(size);
+      for (int j = 0; j < rows_; ++j) put(gaps_, j, digamma(get(y_, j) + size) - own);
+    }
+    const Mode centre = mode<kFamily>();
+    for (int j = 0; j < rows_; ++j) put(row_sums_, j, zero_);
+    const Vec half = splat(0.5);
+    Vec total = zero_, size = zero_, c00 = zero_, c01 = zero_, c11 = zero_;
+    for (int first = 0; first < task_.n_nodes; ++first) {
+      for (int second = 0; second < (q_ == 2 ? task_.n_nodes : 1); ++second) {
+        const double e0 = task_.nodes[first], e1 = q_ == 2 ? task_.nodes[second] : 0.0;
+        const double share = task_.weights[first] * (q_ == 2 ? task_.weights[second] : 1.0);
+        const Vec v0 = fused(centre.spread[0], splat(e0), centre.v0);
+        const Vec v1 = centre.v1 + centre.spread[1] * splat(e0) + centre.spread[2] * splat(e1);
+        const AtEffects at = at_effects<kFamily>(v0, v1);
+        const Vec weight = splat(share) * exp(at.value - centre.value + splat(0.5 * (e0 * e0 + e1 * e1)));
+        total = total + weight;
+        for (int j = 0; j < rows_; ++j) put(row_sums_, j, fused(weight, get(slopes_, j), get(row_sums_, j)));
+        // The normal density solves a heat equation: its slope in the covariance is half its curvature.
+        size = fused(weight, at.size, size);
+        c00 = fused(weight, at.g0 * at.g0 - at.w00, c00);
+        c01 = fused(weight, at.g0 * at.g1 - at.w01, c01);
+        c11 = fused(weight, at.g1 * at.g1 - at.w11, c11);
+      }
+    }
+    for (int k = 0; k < p_; ++k) put(own_, k, zero_);
+    add_columns(row_sums_, own_);
+    int place = p_;
+    if (kFamily == PersonFamily::negative_binomial) put(own_, place++, size);
+    put(own_, place++, half * c00);
+    if (q_ == 2) {
+      put(own_, place++, c01);
+      put(own_, place++, half * c11);
+    }
+    const Vec inverse = one_ / total;
+    for (int k = 0; k < task_.n_scores; ++k) put(own_, k, get(own_, k) * inverse);
+  }
+
+  Vec count_, inner_[3], informed_[3], h_[4];
+};
+
+void scores_of_eight(const PersonTask& task, const EightPersons& persons, double* scratch, double* result) {
+  Persons eight(task, scratch);
+  eight.read(persons);
+  const bool observed = persons.responses[0] != nullptr;
+  const int sets = task.n_draws + (observed ? 1 : 0);
+  for (int set = 0; set < sets; ++set) {
+    if (set < task.n_draws) {
+      eight.draw(LaneStream(persons.seeds, task.first_draw + static_cast<std::uint64_t>(set)));
+    } else {
+      eight.observe(persons);
+    }
+    eight.scores(result + kLanes * set, sets);
+  }
+}
+
+}  // namespace
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

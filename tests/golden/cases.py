@@ -241,9 +241,37 @@ def _network_sum(n_threads):
     return sites | {"gradients": session.clipped_sum(7), "noisy gradients": session.noisy_sum(7, 2.5)}
 
 
+def _people_scores(family, slope):
+    def run(n_threads):
+        rng = np.random.default_rng(6)
+        rows = rng.integers(-9, 10, (67, 5, 2)) / 8.0
+        features = np.column_stack((np.arange(67) % 7, rows.reshape(67, 10)))
+        model = _native.PersonModel(
+            family=family,
+            max_rows=5,
+            n_columns=2,
+            slope=slope,
+            nodes=[-1.75, 0.0, 1.75],
+            weights=[0.1875, 0.625, 0.1875],
+        )
+        point = np.array([0.5, -0.25, 0.125, 0.75, 0.5, 0.125, 0.25])
+        n = 5 - (family != "gaussian") + 2 * (slope >= 0)
+        scores = model.scores(
+            point=point, truth=point * 1.25, transform=np.eye(n) + 0.25, features=features,
+            responses=rng.integers(0, 2, (67, 5)).astype(float), seeds=rng.integers(0, 2**63, (67, 2), dtype=np.uint64),
+            stream=3, n_draws=4, n_threads=n_threads,
+        )  # fmt: skip
+        return {"scores": scores}
+
+    return run
+
+
 def make_sums() -> dict[str, Callable[[int], Arrays]]:
     """Return sums of the kernels that call no library: their bits are the same on every machine."""
     sums: dict[str, Callable[[int], Arrays]] = {"affine": _affine_sum, "network": _network_sum}
+    for family in ("gaussian", "binomial", "probit", "poisson"):
+        for slope in (-1, 1):
+            sums[f"people, {family}, {slope}"] = _people_scores(family, slope)
     for link in GLMS:
         for n_features in (4, 29):
             for dtype in (np.float32, np.float64):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import dpinfer as dpi
-from dpinfer.mechanism import Clusters, run_network_dp_sep
+from dpinfer.mechanism import Clusters, Units, run_network_dp_sep
 from dpinfer.mechanism.silos import LocalLine, Silos, Site
 from dpinfer.testing import InsecureRNG
 from tests.golden import certificates
@@ -42,6 +42,7 @@ def releases():
     population = dpi.plan_newton(logistic, target="population", **newton)
     own = {"target": "population", **newton}
     code = dpi.models.from_gradient(_gradient, 2, n_features=2, sampler=_sampler, response="binary")
+    people = dpi.models.PersonModel("gaussian", ("a", "b"), max_rows=3, mean_rows=3.0, features=X)
     sites = [
         Site(X[part], y[part], random_source=InsecureRNG(part.start))
         for part in (slice(0, 20), slice(20, 40), slice(40, 60))
@@ -58,6 +59,9 @@ def releases():
             plan=dpi.plan_newton(logistic, clusters=True, **own),
             unit=Clusters(np.arange(60) // 3),
             **common,
+        ),
+        "people": dpi.run_newton(
+            people, X, X[:, 0], plan=dpi.plan_newton(people, **newton), unit=Units(np.arange(60) // 3, 3, 3.0), **common
         ),
         "silos": dpi.run_newton(logistic, silos, plan=dpi.plan_newton(logistic, **newton), n_records=60),
         "site": dpi.run_dp_sep(logistic, X, y, plan=steps, **common),

@@ -7,7 +7,7 @@ import numpy as np
 
 from dpinfer.mechanism.newton.own_clipped import ClippedScores
 from dpinfer.mechanism.newton.own_joint import OwnScores
-from dpinfer.mechanism.newton.own_rows import CentredScores, OwnQuery, OwnRows
+from dpinfer.mechanism.newton.own_rows import CentredScores, OwnQuery, OwnRows, PersonScores
 
 from .replay_mutants import Mutant
 
@@ -73,9 +73,9 @@ def excess_of_the_batch(right):
 def seeds_of_places(right):
     """A record's draws come from its number in the file: they move up when a record before it goes."""
 
-    def of(features, response):
+    def of(features, response, *threads):
         words = np.random.default_rng(1).integers(0, 2**64, (len(response), 2), dtype=np.uint64)
-        return replace(right(features, response), seeds=words)
+        return replace(right(features, response, *threads), seeds=words)
 
     return staticmethod(of)
 
@@ -89,6 +89,21 @@ def counts_of_the_batch(right):
 
     return contributions
 
+
+def weight_of_the_persons(right):
+    """All draws of a block have the smallest weight of any of its persons."""
+
+    def weighed(query, simulated):
+        draws, weights = right(query, simulated)
+        return draws, np.full_like(weights, weights.min())
+
+    return weighed
+
+
+PERSON_MUTANTS = {
+    "weight_of_the_persons": in_place_of(PersonScores, "_weighed", weight_of_the_persons),
+    "seeds_of_places": in_place_of(OwnRows, "of", seeds_of_places),
+}
 
 BATCH_MUTANTS = {
     "weight_of_the_batch": in_place_of(CentredScores, "_weight", weight_of_the_batch),

@@ -1,6 +1,6 @@
 """Mixed models at the level of people: coverage and widths of a random design, agreement with lme4, seconds of a pass.
 
-    python bench/coverage/people.py run --results FILE [--half seen|unseen|both] [--runs 4] [--plain 1] [--lme4]
+    python bench/coverage/people.py run --results FILE [--runs 4] [--plain 1] [--lme4]
     python bench/coverage/people.py report --results FILE
     python bench/coverage/people.py agree; python bench/coverage/people.py speed
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import special
+from scipy import optimize, special
 
 import dpinfer as dpi
 from dpinfer.mechanism import Units, _native
@@ -158,8 +158,6 @@ def run(arguments: argparse.Namespace) -> None:
     slow = {number: cell_of(number)["slope"] > 0.0 and number % 3 > 0 for number in range(CELLS)}
     for number in sorted(range(CELLS), key=lambda number: cost[number] * (20 if slow[number] else 1)):
         cell = cell_of(number)
-        if arguments.half not in ("both", "seen" if cell["seen"] else "unseen"):
-            continue
         for repeat in range(arguments.runs):
             if (number, repeat) in done:
                 continue
@@ -251,73 +249,41 @@ def report(arguments: argparse.Namespace) -> None:
     print(f"processor seconds of a fit: median {np.median(seconds):.1f}, largest {max(seconds):.1f}")
 
 
-def by_quadrature(cell: dict[str, Any], table: dict[str, Any], at: list[float], n_nodes: int = 21) -> list[float]:
-    """Return what lme4() does, of the maximum likelihood with nodes at the modes for `at`: two Newton steps from there.
+def by_quadrature(cell: dict[str, Any], table: dict[str, Any], start: list[float], n_nodes: int = 41) -> list[float]:
+    """Return fixed effects and standard deviations of maximum likelihood, by nodes of the effects' law.
 
-    at: fixed effects, the logarithms of two standard deviations, and the hyperbolic arctangent of their correlation.
+    start: fixed effects, the logarithms of two standard deviations, the hyperbolic arctangent of their correlation.
     """
-    x, own = table["x"], np.flatnonzero(np.diff(table["person"], prepend=-1))
-    counts = np.diff(np.append(own, len(x)))
-    y = (table["y"] == "yes").astype(float) if cell["family"] == "binomial" else table["y"]
+    x, own, binary = table["x"], np.flatnonzero(np.diff(table["person"], prepend=-1)), cell["family"] == "binomial"
+    y = (table["y"] == "yes").astype(float) if binary else table["y"]
     X = np.column_stack((np.ones(len(x)), x, table["g"] == "b"))
-    mean_of = special.expit if cell["family"] == "binomial" else np.exp
-    normalizer = (lambda eta: np.logaddexp(0.0, eta)) if cell["family"] == "binomial" else np.exp
-
-    def inverse(theta: Any) -> Any:
-        sd, r = np.exp(theta[3:5]), np.tanh(theta[5])
-        return np.linalg.inv(np.outer(sd, sd) * [[1.0, r], [r, 1.0]])
-
-    theta, prior = np.array(at), inverse(at)
-    mode = np.zeros((len(own), 2))
-    Z = X[:, :2]
-    for _ in range(40):
-        b = np.repeat(mode, counts, axis=0)
-        mean = mean_of(X @ theta[:3] + np.sum(Z * b, axis=1))
-        weight = mean * (1.0 - mean) if cell["family"] == "binomial" else mean
-        slope = np.add.reduceat(Z * (y - mean)[:, None], own) - mode @ prior
-        curvature = np.add.reduceat(Z[:, :, None] * Z[:, None] * weight[:, None, None], own) + prior
-        step = np.linalg.solve(curvature, slope[:, :, None])[:, :, 0]
-        mode += step / np.maximum(1.0, np.linalg.norm(step, axis=1))[:, None]
     e, w = np.polynomial.hermite_e.hermegauss(n_nodes)
-    grid = np.array([(a, b) for a in e for b in e])
-    effects = mode[:, None] + grid @ np.swapaxes(np.linalg.cholesky(np.linalg.inv(curvature)), 1, 2)
-    at_rows = np.einsum("jq,jkq->jk", Z, np.repeat(effects, counts, axis=0))
-    known = np.log(np.outer(w, w).ravel()) + 0.5 * np.sum(grid**2, axis=1)
+    grid, known = np.array([(a, b) for a in e for b in e]), np.log(np.outer(w, w).ravel())
 
-    def likelihood(theta: Any) -> float:
-        eta, prior = (X @ theta[:3])[:, None] + at_rows, inverse(theta)
-        level = np.add.reduceat(y[:, None] * eta - normalizer(eta), own) + known
-        level -= 0.5 * np.einsum("ikq,qr,ikr->ik", effects, prior, effects)
-        return float(np.sum(special.logsumexp(level, axis=1)) + 0.5 * len(own) * np.linalg.slogdet(prior)[1])
+    def loss(theta: Any) -> float:
+        sd, r = np.exp(theta[3:5]), np.tanh(theta[5])
+        effects = grid @ [[sd[0], r * sd[1]], [0.0, (1.0 - r * r) ** 0.5 * sd[1]]]
+        eta = (X @ theta[:3])[:, None] + effects[:, 0] + x[:, None] * effects[:, 1]
+        level = y[:, None] * eta - (np.logaddexp(0.0, eta) if binary else np.exp(eta))
+        return -float(np.sum(special.logsumexp(np.add.reduceat(level, own) + known, axis=1)))
 
-    h = 1e-3 * np.eye(6)
-    for _ in range(2):
-        ends = np.array([[likelihood(theta + s * row) for s in (1, -1)] for row in h])
-        slope = (ends @ [1, -1]) / 2e-3
-        if _ == 0:
-            here, curve = likelihood(theta), np.empty((6, 6))
-            for j in range(6):
-                for k in range(j + 1):
-                    both = likelihood(theta + h[j] + h[k]) + likelihood(theta - h[j] - h[k])
-                    curve[j, k] = curve[k, j] = (both - ends[j].sum() - ends[k].sum() + 2.0 * here) / 2e-6
-        theta = theta - np.linalg.solve(curve, slope)
-    return [*theta[:3], *np.sqrt(np.diag(np.linalg.inv(-curve)))[:3], *np.exp(theta[3:5])]
+    found = optimize.minimize(loss, start, method="BFGS").x
+    return [*found[:3], *np.exp(found[3:5])]
 
 
 def agree(arguments: argparse.Namespace) -> None:
-    """Print differences from lme4 without noise to speak of, in lme4's standard errors."""
+    """Print differences from lme4, or by_quadrature(), without noise to speak of, in lme4's standard errors."""
     names, spread = ("intercept", "x", "g[T.b]"), ("sd by person", "sd of x by person")
     for family in RESPONSES:
         for tau, slope in ((0.3, 0.0), (1.0, 0.0), (0.8, 0.4)):
             cell = cell_of(0) | {"family": family, "people": 4000, "max_rows": 10, "tau": tau, "slope": slope}
             table = simulate(cell, np.random.default_rng([SEED, 7]))
             found = intervals(fitted(cell, table, 7, epsilon=1e6))
+            other = lme4(cell, table)
             if slope and family != "gaussian":  # lme4 has Laplace's approximation alone
-                start = [found[name][3] for name in (*names, *spread)]
-                at = [*start[:3], *np.log(start[3:]), np.arctanh(found["correlation by person"][3])]
-                other = by_quadrature(cell, table, at)
-            else:
-                other = lme4(cell, table)
+                mean = [found[name][3] for name in (*names, *spread, "correlation by person")]
+                exact = by_quadrature(cell, table, [*mean[:3], *np.log(mean[3:5]), np.arctanh(mean[5])])
+                other = [*exact[:3], *other[3:6], *exact[3:]]
             away = np.round([(found[name][3] - other[k]) / other[3 + k] for k, name in enumerate(names)], 3)
             wide = np.round([found[name][2] / other[3 + k] for k, name in enumerate(names)], 3)
             known = zip([name for name in spread if name in found], other[6:], strict=False)
@@ -364,7 +330,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("run", "report", "agree", "speed"))
     parser.add_argument("--results", default="bench/results/people.jsonl")
-    parser.add_argument("--half", default="both", choices=("seen", "unseen", "both"))
     parser.add_argument("--runs", type=int, default=4)
     parser.add_argument("--plain", type=int, default=1)
     parser.add_argument("--lme4", action="store_true")

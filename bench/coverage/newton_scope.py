@@ -13,8 +13,8 @@ by 10 and 30%, the number of records by 10%.  Constants and thresholds look at t
 
 ``ablate`` runs seen cells with one chosen number at a time as if it had not been chosen, with the same records and
 keys: coverage, width and interval score less those of the default, with errors over cells.  ``agree`` compares
-quantiles given sigma with those of emcee on the same density, written anew; half of the linear responses are far from
-zero.
+quantiles given sigma with those of NUTS (NumPyro) on the same density, written anew; half of the linear responses are
+far from zero.
 
 Posteriors are those of the public interface.  Real columns need DPINFER_DATA, a folder with the UCI sets; without it
 their cells are left out, and said so.
@@ -36,7 +36,7 @@ import dpinfer as dpi
 from dpinfer.inference.newton import tuning as posterior_tuning
 from dpinfer.inference.newton.glm_scores import BoundedScores
 from dpinfer.inference.newton.mixture import mixture_of
-from dpinfer.inference.newton.moments_law import ErrorChains, MomentsLaw
+from dpinfer.inference.newton.moments_law import MomentsLaw
 from dpinfer.inference.newton.posterior import noise_prior
 from dpinfer.inference.newton.scores import LinearScores
 from dpinfer.inference.request import PosteriorRequest
@@ -392,11 +392,12 @@ def _in_short(population: Population) -> list[float]:
 
 
 def agree(cells: Sequence[Cell]) -> None:
-    """Print how far quantiles are from those of emcee, in posterior standard deviations, and both errors."""
-    told = []
+    """Print how far quantiles are from those of NUTS, in posterior standard deviations, both errors, and both times."""
+    told: list[tuple[float, ...]] = []
+    judge = Judge()
     for cell in cells:
-        population = Population.of(cell) if cell.n_features <= 12 else None
-        if population is None or population.model.n_coef > 12:
+        population = Population.of(cell) if cell.n_features <= 24 else None
+        if population is None or population.model.n_coef > 24:
             continue
         far = cell.model == "linear" and population.model.fit_intercept and len(told) % 2 == 0
         run = simulate(population, 0, 1000.0 * np.sqrt(cell.noise_variance) if far else 0.0)
@@ -409,66 +410,102 @@ def agree(cells: Sequence[Cell]) -> None:
         begun = time.process_time()
         found = mixture_of(scores, PosteriorRequest(check_convergence=False, progress=False))
         seconds = time.process_time() - begun
-        ours = found.distribution.marginals.quantile(LEVELS)[:, : population.model.n_coef]
-        begun = time.process_time()
-        draws, size, moved = _with_emcee(MomentsLaw(scores.noisy, scores.stddev, scores.mean_scores()))
-        weights = draws @ (scores.whitening.T @ np.linalg.eigh(scores.noisy)[1]).T
-        theirs, stddev = np.quantile(weights, LEVELS, axis=0), weights.std(axis=0)
-        near = np.quantile(weights, LEVELS[:, None] + [-0.01, 0.01], axis=0)  # (2, 2, d)
-        error = (near[:, 1] - near[:, 0]) / 0.02 * np.sqrt(0.05 * 0.95 / size) / stddev
+        ours, own = found.distribution.marginals.quantile(LEVELS)[:, : population.model.n_coef], found.error.quantile
+        law = MomentsLaw(scores.noisy, scores.stddev, scores.mean_scores())
+        drawn, spent, apart = judge.draw(law)
+        weights = drawn @ (scores.whitening.T @ law.basis).T
+        theirs, stddev = np.quantile(weights, LEVELS, axis=(0, 1)), weights.std(axis=(0, 1))
+        error = judge.error(weights, theirs) / stddev
         away = np.abs(ours - theirs) / stddev
         place = np.unravel_index(np.argmax(away), away.shape)
-        hidden = int(resolution(run.release)[0] < 2.0)
-        told.append((away.max(), error[place], found.error.quantile.max(), hidden, far, seconds))
-        name = f"{cell}{' hidden' * hidden}{' far' * far}: {away.max():.3f}, errors {error[place]:.3f}"
-        spent = time.process_time() - begun
-        print(f"{name} (emcee: {moved:.2f} accepted, {spent:.1f} s), {told[-1][2]:.3f} ({seconds:.2f} s)", flush=True)
-    values = np.array(told, dtype=np.float64)
-    for name, own in (("all", values), ("hidden", values[values[:, 3] > 0]), ("far", values[values[:, 4] > 0])):
-        excess = np.sqrt(np.maximum(np.square(own[:, 0]) - np.square(own[:, 1]) - np.square(own[:, 2]), 0.0))
-        print(f"{name}: {len(own)} releases, difference median {np.median(own[:, 0]):.3f}, below 5% in "
-              f"{np.mean(own[:, 0] < 0.05):.3f}, less both errors in {np.mean(excess < 0.05):.3f}")  # fmt: skip
-
-
-def _with_emcee(law: MomentsLaw) -> tuple[FloatArray, float, float]:
-    """Draw the weights in the release's eigenvectors with emcee: draws, equivalent number of them, least acceptance."""
-    import emcee
-
-    d = len(law.eigenvalues)
-
-    def log_density(x: FloatArray) -> FloatArray:
-        log_spread, centre, error = x[:, 0], x[:, 1], x[:, 2:]
-        inside = (log_spread > np.log(law.spreads[0])) & (log_spread < np.log(law.spreads[-1]))
-        inside &= (centre > law.ends[0]) & (centre < law.ends[1])
-        square = np.exp(2.0 * np.where(inside, log_spread, np.log(law.spreads[0])))
-        centre = np.where(inside, centre, law.ends[0])
-        total, kept = square + law.noise, square / (square + law.noise)
-        energy = np.sum(np.square(law.eigenvalues - centre[:, None]), axis=1)
-        value = log_spread - 0.5 * (0.5 * d * (d + 1) * np.log(total) + energy / total)
-        mean, sampled = law.expected(centre, kept)
-        covariance = 0.5 * (kept * law.noise)[:, None, None] * (
-            np.sum(np.square(error), axis=1)[:, None, None] * np.eye(d) + error[:, :, None] * error[:, None, :]
-        ) + (law.scores.noise + law.scores.sampling * sampled)[:, :, None] * np.eye(d)  # fmt: skip
-        missed, weights = law.score - mean * error, error + law.position
-        value -= 0.5 * np.sum(missed * np.linalg.solve(covariance, missed[..., None])[..., 0], axis=1)
-        value -= 0.5 * np.linalg.slogdet(covariance)[1] + 0.5 * np.sum(
-            (weights @ law.prior_precision) * weights, axis=1
+        hidden = resolution(run.release)[0] < 2.0
+        # As many draws as NUTS would need for an error as small.
+        ratio = (
+            spent * float(np.max(error)) ** 2 / (seconds * max(float(np.max(own[: law.eigenvalues.size])), 0.01) ** 2)
         )
-        return np.where(inside, value, -np.inf)
+        told.append((away.max(), error[place], own[place[1]], hidden, far, seconds, ratio, np.median(away)))
+        name = f"{cell}{' hidden' * bool(hidden)}{' far' * far}: {away.max():.3f}, errors {error[place]:.3f}"
+        print(f"{name} (NUTS: R-hat {apart:.3f}, {spent:.1f} s), {told[-1][2]:.3f} ({seconds:.2f} s), time to equal "
+              f"error {ratio:.0f} times", flush=True)  # fmt: skip
+    values = np.array(told, dtype=np.float64)
+    hid, moved = values[:, 3] > 0, values[:, 4] > 0
+    for name, chosen in (("all", hid | ~hid), ("hidden", hid), ("not hidden", ~hid), ("far", moved)):
+        some = values[chosen]
+        excess = np.sqrt(np.maximum(np.square(some[:, 0]) - np.square(some[:, 1]) - np.square(some[:, 2]), 0.0))
+        print(f"{name}: {len(some)} releases, largest difference of a release's quantiles: median "
+              f"{np.median(some[:, 0]):.3f}, most {some[:, 0].max():.3f} (error {some[some[:, 0].argmax(), 1]:.3f}); "
+              f"median of all {np.median(some[:, 7]):.3f}; below 5% in {np.mean(some[:, 0] < 0.05):.3f}, less both "
+              f"errors in {np.mean(excess < 0.05):.3f}; times {np.median(some[:, 6]):.0f}")  # fmt: skip
 
-    chains = ErrorChains(law, 6 * (d + 2), np.random.default_rng(1))
-    chains.advance(40)
-    rng, size = np.random.default_rng(2), len(chains.error)
-    spread = rng.choice(np.log(law.spreads[:-1]), size, p=law.weight[:-1] / law.weight[:-1].sum())
-    centre = np.clip(np.mean(law.eigenvalues), *law.ends) * np.exp(0.05 * rng.normal(size=size))
-    start = np.column_stack((spread + 0.01 * rng.random(size), centre, chains.error))
-    moves = [(emcee.moves.DEMove(), 0.7), (emcee.moves.StretchMove(), 0.3)]
-    sampler = emcee.EnsembleSampler(len(start), d + 2, log_density, vectorize=True, moves=moves)
-    sampler.run_mcmc(start, 2000)
-    steps = sampler.get_chain(discard=500)[:, :, 2:]
-    length = float(np.max(emcee.autocorr.integrated_time(steps, quiet=True)))
-    moved = float(np.min(sampler.acceptance_fraction))
-    return steps.reshape(-1, d) + law.position, steps.shape[0] * steps.shape[1] / length, moved
+
+class Judge:
+    """NUTS of NumPyro on the density of (z, t, c), written anew; the weights are the prior's factor times z."""
+
+    CHAINS, WARM_UP, DRAWS = 4, 1000, 3000
+
+    def __init__(self) -> None:
+        import numpyro
+
+        numpyro.enable_x64()
+        self._compiled: dict[int, Any] = {}
+
+    def draw(self, law: MomentsLaw) -> tuple[FloatArray, float, float]:
+        """Return the weights (chains, draws, d) in the release's eigenvectors, CPU seconds, and the largest R-hat."""
+        import jax
+        from numpyro import diagnostics, infer
+
+        scores = law.scores
+        numbers = (scores.noise, scores.sampling, law.noise, *np.log(law.spreads[[0, -1]]), *law.ends)
+        arrays = law.eigenvalues, law.score, law.position, law.basis.T @ scores.prior_factor, np.array(numbers)
+        d, chains = len(law.eigenvalues), self._compiled
+        first = d not in chains
+        if first:
+            kernel = infer.NUTS(_nuts_model, dense_mass=True)
+            chains[d] = infer.MCMC(
+                kernel, num_warmup=self.WARM_UP, num_samples=self.DRAWS, num_chains=self.CHAINS,
+                chain_method="sequential", progress_bar=False, jit_model_args=True,
+            )  # fmt: skip
+        chains[d].run(jax.random.PRNGKey(0), *arrays)
+        begun = time.process_time()
+        if first:  # what was compiled is not timed
+            chains[d].run(jax.random.PRNGKey(0), *arrays)
+        z = np.asarray(chains[d].get_samples(group_by_chain=True)["z"])
+        return z @ arrays[3].T, time.process_time() - begun, float(np.max(diagnostics.split_gelman_rubin(z)))
+
+    @staticmethod
+    def error(weights: FloatArray, ends: FloatArray) -> FloatArray:
+        """Return the standard errors of quantiles, (2, d)."""
+        from numpyro import diagnostics
+
+        near = np.quantile(weights, LEVELS[:, None] + [-0.015, 0.015], axis=(0, 1))
+        sizes = np.stack([diagnostics.effective_sample_size((weights < end).astype(float)) for end in ends])
+        return np.asarray((near[:, 1] - near[:, 0]) / 0.03 * np.sqrt(0.05 * 0.95 / sizes))
+
+
+def _nuts_model(eig: Any, score: Any, position: Any, factor: Any, numbers: Any) -> None:
+    """Tell NumPyro the density."""
+    import jax.numpy as jnp
+    import numpyro
+    from jax.scipy.special import log_ndtr
+    from numpyro import distributions
+
+    noise, sampling, tau2, low, high, least, most = numbers
+    log_spread = numpyro.sample("t", distributions.Uniform(low, high))
+    centre = numpyro.sample("c", distributions.Uniform(least, most))
+    error = factor @ numpyro.sample("z", distributions.Normal(0.0, 1.0).expand([eig.size])) - position
+    total = jnp.exp(2.0 * log_spread) + tau2
+    kept = 1.0 - tau2 / total
+    middle = jnp.clip(eig.mean(), least, most)
+    values, deviation, entry = middle + kept * (eig - middle), jnp.sqrt(kept * tau2), 0.5 * kept * tau2
+    above = values + deviation * jnp.exp(-0.5 * (values / deviation) ** 2 - log_ndtr(values / deviation)) / np.sqrt(
+        2 * np.pi
+    )
+    variance = noise + sampling * above + entry * jnp.sum(error**2)
+    missed = score - (centre + kept * (eig - centre)) * error
+    one = 1.0 + entry * jnp.sum(error**2 / variance)
+    square = jnp.sum(missed**2 / variance) - entry * jnp.sum(missed * error / variance) ** 2 / one
+    release = 0.5 * eig.size * (eig.size + 1) * jnp.log(total) + jnp.sum((eig - centre) ** 2) / total
+    numpyro.factor("f", log_spread - 0.5 * (release + jnp.sum(jnp.log(variance)) + jnp.log(one) + square))
 
 
 def main() -> None:

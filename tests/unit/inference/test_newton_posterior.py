@@ -13,7 +13,7 @@ from dpinfer.errors import NumericalError, ReleaseFormatError
 from dpinfer.inference.newton import checks, mixture, tuning
 from dpinfer.inference.newton import scores as scores_module
 from dpinfer.inference.newton.conflict import prior_conflict
-from dpinfer.inference.newton.moments_law import ErrorChains, MeanScores, MomentsDraws, MomentsLaw
+from dpinfer.inference.newton.moments_law import ErrorDraws, MeanScores, MomentsDraws, MomentsLaw
 from dpinfer.inference.newton.posterior import noise_prior
 from dpinfer.inference.newton.scores import LinearScores, Measured
 from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance, mallows_mean
@@ -81,7 +81,8 @@ def matrices_given_the_release(rng, size, law):
     kept = np.square(spread) / total
     noise = rng.normal(size=(size, d, d))
     noise = np.sqrt(kept * law.noise)[:, None, None] * 0.5 * (noise + np.swapaxes(noise, 1, 2))
-    values, sampled = law.expected(centre, kept)
+    values, _ = law.expected(centre, kept)
+    _, sampled = law.expected(np.full(size, np.clip(law.eigenvalues.mean(), *law.ends)), kept)
     return values[:, :, None] * np.eye(d) + noise, values, sampled, log_weight
 
 
@@ -99,7 +100,7 @@ def weighed(scores, law, drawn, sampled, log_weight):
 
 
 @pytest.mark.parametrize("smallest", [0.1, 0.4, 0.7])
-def test_chains_are_draws_from_the_prior_weighted_by_release_and_scores(smallest):
+def test_drawn_errors_have_the_law_of_the_prior_weighted_by_release_and_scores(smallest):
     """Means of M's entries and least eigenvalue and of the weights, within 5 Monte Carlo errors of both."""
     rng, noisy, stddev = np.random.default_rng(4), np.diag([smallest, 0.8, 1.0]), 0.25
     scores = MeanScores(np.array([0.3, 0.0, 0.0]), np.array([0.2, 0.1, 0.0]), 0.01, 0.01, 1.5 * np.eye(3))
@@ -114,13 +115,10 @@ def test_chains_are_draws_from_the_prior_weighted_by_release_and_scores(smallest
     reference = np.hstack((told(drawn), mean, np.square(mean) + variance))
     expected = weight @ reference
     error = np.sqrt(np.sum(np.square(weight[:, None] * (reference - expected)), axis=0))
-    chains, sums = ErrorChains(law, 300, rng), 0.0
-    chains.advance(60)
-    for _ in range(40):
-        chains.advance(5)
-        weights = chains.error + law.position
-        sums += np.hstack((told(chains.draws().matrix), weights, np.square(weights))) / 40
-    spread = sums.std(axis=0) / math.sqrt(len(sums))
+    draws = ErrorDraws(law).draw(16_000, 40, rng)
+    _, mean, variance = weighed(scores, law, draws.matrix, draws.sampled, 0.0)
+    sums = np.hstack((told(draws.matrix), mean, np.square(mean) + variance))
+    spread = sums.reshape(-1, 40, sums.shape[1]).mean(axis=0).std(axis=0) / math.sqrt(40)
     np.testing.assert_array_less(np.abs(sums.mean(axis=0) - expected), 5.0 * np.hypot(error, spread))
 
 
@@ -415,7 +413,7 @@ def test_what_does_not_fit_is_refused(rng, monkeypatch):
         dpi.noise_aware_posterior(release, model=dpi.models.LogisticRegression(2))
     with pytest.raises(ValueError, match="2 parameters"):
         dpi.noise_aware_posterior(release, model=dpi.models.LinearRegression(3))
-    monkeypatch.setattr(mixture, "_FIRST", 1)
+    monkeypatch.setattr(mixture, "_BATCHES", 1)
     monkeypatch.setattr(tuning, "TUNING", dataclasses.replace(tuning.TUNING, error=1e-6))
     with pytest.raises(NumericalError, match="Monte Carlo error"):
         dpi.noise_aware_posterior(release, fallback=False)

@@ -1,7 +1,6 @@
 """The posterior as a mixture of normal laws over draws of the second moments, as many as its quantiles need."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +10,7 @@ from dpinfer._progress import resolve_progress
 from dpinfer.errors import NumericalError
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import count_unresolved
-from dpinfer.inference.newton.moments_law import ErrorChains, MomentsLaw
+from dpinfer.inference.newton.moments_law import ErrorDraws, MomentsLaw
 from dpinfer.inference.newton.monte_carlo import MonteCarloError, monte_carlo_error
 from dpinfer.inference.newton.scores import GivenMoments, Scores
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
@@ -22,10 +21,11 @@ __all__ = ["Mixture", "mixture_of", "theta_of_draws"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_FIRST, _MOST_GROWTH = 8, 2.0  # times that laws are kept at first, and factor by which that grows
-_FEWEST, _MOST = 60, 250  # times that chains are kept, at most
-# Without chains: independent sets of draws, how many draws are in one (as many as entries of factors allow).
-_SETS, _ENTRIES, _FEWEST_DRAWS, _MOST_DRAWS = 8, 100_000, 3, 32
+_GROWTH = 1.3, 2.0  # ends of the factor by which draws grow
+_SETS, _BATCHES = 16, 32  # independent sets of draws, and batches of these at most
+_HIDDEN_DRAWS = 64  # of a set, where errors are drawn
+_ENTRIES, _FEWEST_DRAWS, _MOST_DRAWS = 100_000, 2, 32  # else draws of a set, as many as entries of factors allow
+_KEPT_ENTRIES = 20_000_000  # of factors, in all: 160 MB
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,28 @@ def mixture_of(scores: Scores, request: PosteriorRequest) -> Mixture:
     """
     report = resolve_progress(request.progress, "posterior")
     report(0, 100)
-    sampler = _Sampler(scores, request.seed)
-    wanted = sampler.first
+    d, rng = len(scores.noisy), np.random.default_rng(request.seed)
+    law = MomentsLaw(scores.noisy, scores.stddev, scores.mean_scores())
+    hidden = count_unresolved(scores.noisy, tuning.TUNING.near_hidden * scores.stddev) > 0
+    errors = ErrorDraws(law) if hidden and d <= tuning.TUNING.few else None
+    size = _SETS * (_HIDDEN_DRAWS if errors else int(np.clip(_ENTRIES // d**2, _FEWEST_DRAWS, _MOST_DRAWS)))
+    most = int(np.clip(_KEPT_ENTRIES // (size * d**2), 1, _BATCHES))
+    kept: list[tuple[FloatArray, ...]] = []
+    wanted = 1
     while True:
-        sampler.draw(wanted - sampler.n_kept, lambda share: report(min(int(100 * share), 99), 100))
-        error = sampler.error()
+        while len(kept) < wanted:
+            draws = errors.draw(size, _SETS, rng) if errors else law.normal(size, _SETS, rng)
+            given = scores.given(draws, rng)
+            kept.append((*_normal_laws(given), given.misfit))
+            report(min(100 * len(kept) // most, 99), 100)
+        location, variance, factor, misfit = (np.concatenate(part) for part in zip(*kept, strict=True))
+        n = location.shape[1]
+        error = monte_carlo_error(location.reshape(-1, _SETS, n), variance.reshape(-1, _SETS, n))
         worst = float(np.max(error.quantile))
-        if worst < tuning.TUNING.aim or wanted >= sampler.most:
+        if worst < tuning.TUNING.aim or wanted >= most:
             break
-        growth = min(1.2 * (worst / tuning.TUNING.aim) ** 2, _MOST_GROWTH)
-        wanted = min(math.ceil(max(growth, 1.3) * wanted), sampler.most)
+        growth = float(np.clip(1.2 * (worst / tuning.TUNING.aim) ** 2, *_GROWTH))
+        wanted = min(math.ceil(growth * wanted), most)
     report(100, 100)
     said = (
         f"Monte Carlo error of the 5% and 95% quantiles: at most {worst:.1%} of a posterior standard deviation "
@@ -81,57 +93,10 @@ def mixture_of(scores: Scores, request: PosteriorRequest) -> Mixture:
         if request.check_convergence and not request.fallback:
             raise NumericalError(f"{said}: pass check_convergence=False")
         said = f"{said}: more than {tuning.TUNING.error:.0%}"
-    distribution, misfit = sampler.mixture()
-    return Mixture(distribution, error, f"{said}.", misfit)
-
-
-class _Sampler:
-    """Normal laws of the weights given draws of the second moments."""
-
-    def __init__(self, scores: Scores, seed: int) -> None:
-        self._scores, self._rng = scores, np.random.default_rng(seed)
-        d = len(scores.noisy)
-        self._law = MomentsLaw(scores.noisy, scores.stddev, scores.mean_scores())
-        self._size = int(np.clip(_ENTRIES // d**2, _FEWEST_DRAWS, _MOST_DRAWS))
-        self._chains: ErrorChains | None = None
-        self.first, self.most = 1, _FIRST
-        if d <= tuning.TUNING.few and count_unresolved(scores.noisy, tuning.TUNING.near_hidden * scores.stddev) > 0:
-            self._chains = ErrorChains(self._law, tuning.TUNING.chains, self._rng)
-            self.first, self.most = _FIRST, int(np.clip(tuning.TUNING.kept // d**2, _FEWEST, _MOST))
-            self._chains.advance(tuning.TUNING.warm_up)
-        self._kept: list[tuple[FloatArray, FloatArray, FloatArray, FloatArray]] = []
-
-    @property
-    def n_kept(self) -> int:
-        """How often laws were kept."""
-        return len(self._kept)
-
-    def draw(self, n_times: int, report: Callable[[float], None]) -> None:
-        """Keep more."""
-        for _ in range(n_times):
-            if self._chains is None:
-                self._draws = self._law.normal(self._size * _SETS, _SETS, self._rng)
-            else:
-                self._chains.advance(tuning.TUNING.thin)
-                self._draws = self._chains.draws()
-            found = self._scores.given(self._draws, self._rng)
-            self._kept.append((*_normal_laws(found), found.misfit))
-            report(self.n_kept / self.most)
-
-    def error(self) -> MonteCarloError:
-        """Return the Monte Carlo error so far: between chains, or between sets of draws."""
-        mean, variance = (np.concatenate([kept[part] for kept in self._kept]) for part in (0, 1))
-        between = tuning.TUNING.chains if self._chains is not None else _SETS
-        return monte_carlo_error(*(part.reshape(-1, between, part.shape[-1]) for part in (mean, variance)))
-
-    def mixture(self) -> tuple[DrawnTheta, FloatArray]:
-        """Return the mixture of the draws, and their misfits."""
-        location, variance, factor, misfit = (np.concatenate(part) for part in zip(*self._kept, strict=True))
-        n, d = location.shape[1], len(self._scores.noisy)
-        data = np.zeros((n, n))
-        data[:d, :d] = self._scores.without_noise(self._draws)
-        data[d:, d:] = variance[:, d:].mean(axis=0)
-        return theta_of_draws(location, variance, factor, data), misfit
+    data = np.zeros((n, n))
+    data[:d, :d] = scores.without_noise(draws)
+    data[d:, d:] = variance[:, d:].mean(axis=0)
+    return Mixture(theta_of_draws(location, variance, factor, data), error, f"{said}.", misfit)
 
 
 def _normal_laws(found: GivenMoments) -> tuple[FloatArray, FloatArray, FloatArray]:

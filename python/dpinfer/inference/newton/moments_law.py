@@ -3,7 +3,7 @@
 M is c I plus a symmetric normal matrix of learned spread t, and so is it given the release.  A mean score M e, e the
 error of the weights where it was taken, is then normal given e as well: M is integrated out, and drawn in closed form
 given e.  Where nothing is hidden e is small beside what the score says of it, and all of it is normal.  Where
-directions are hidden, chains move e, t and c, many side by side.
+directions are hidden, e, t and c are drawn: independent proposals near their law, drawn again by their density.
 """
 
 import math
@@ -15,14 +15,21 @@ from scipy import special
 
 from dpinfer.inference.newton import tuning
 
-__all__ = ["ErrorChains", "MeanScores", "MomentsDraws", "MomentsLaw", "stratified"]
+__all__ = ["ErrorDraws", "MeanScores", "MomentsDraws", "MomentsLaw", "stratified"]
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 _SPREADS = 45  # nodes, even in their log
 _SWEEPS, _CLOSE = 30, 1e-3  # of a fixed point: variances of errors to a thousandth of all noise
 _LEAST = 1e-3  # moves a posterior's variance by a millionth of the least that scores can leave
-_NEAR_SQUARE, _WIDER, _SHIFTS, _SHORTEST = 0.7, 1.1, 3, 8.0  # of proposals: they change how fast chains move alone
+# Of proposals of errors, chosen on the seen half of the scope study for many independent draws in a second: they do not
+# change what is drawn.  Nodes of t and of offsets; every third length for up to 8 rounds, until 4 offsets are within 6
+# of the largest log mass; parts of an interval of offsets.
+_MOST_NODES, _OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 12, 9, 3, 8, 6.0, 4, 40
+# Log of the mass that is left out; share of even proposals; factor of standard deviations; share beyond the outer
+# offsets; bisections; proposals for a draw.
+_NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED = 13.0, 0.05, 1.05, 0.003, 30, 2
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,7 @@ class MomentsDraws:
     extra : (S, d) array
         Variance of the mean score from what `matrix` is wrong by.
     sets : int
-        How many independent sets they are, innermost: chains are one.
+        How many independent sets they are, innermost.
     """
 
     basis: FloatArray
@@ -154,116 +161,148 @@ class MomentsLaw:
         return MomentsDraws(self.basis, whole, own, own, 0.5 * variance[chosen, 0], extra[chosen], sets)
 
 
-class ErrorChains:
-    """Chains of the weights' error e, the spread t and the centre c, side by side, with M integrated out.
+class ErrorDraws:
+    """Independent draws of the weights' error e, the spread t and the centre c, with M integrated out.
 
-    Given e the score is normal: M e has mean m e and covariance s (|e|**2 I + e e') / 2, with m and s those of M's
-    entries given the release.  Every step is a Metropolis step for the one density.
+    Given e the score is normal: M e has mean m e and covariance s (|e|**2 I + e e'), with m and s those of M's entries
+    given the release.  So M e is (m + sqrt(s) x) e + sqrt(s) |e| z with x and z standard normal: given t and the offset
+    a = (1 - k) c + sqrt(s) x the noise of the score depends on |e|**2 alone, and given that e is normal on a sphere.
+    Proposals are normal laws over nodes of t, a and r, with the noise of |e|**2 = r, tilted so that |e|**2 has mean r;
+    their shares are saddlepoint approximations of the mass there (Daniels 1954).  Proposals are drawn again in
+    proportion to density over proposals' density: e, t and c have the law that they are said to have.
 
     Parameters
     ----------
     law : MomentsLaw
-    size : int
-        How many chains.
-    rng : Generator
     """
 
-    def __init__(self, law: MomentsLaw, size: int, rng: np.random.Generator) -> None:
-        self._law, self._rng, d = law, rng, len(law.eigenvalues)
-        centre = np.full(size, np.clip(np.mean(law.eigenvalues), *law.ends))
-        kept = law.kept[stratified(law.weight, size, 1, rng)]
-        self._matrix: tuple[FloatArray, ...] = (centre, kept, *law.expected(centre, kept))
-        self.error = np.zeros((size, d))
-        # About as far out as lengths of all sizes up to the prior's have it: some begin in the tails.
-        length = np.trace(law.scores.prior_covariance) * np.exp(-_SHORTEST * rng.uniform(size=size))
-        self.error, _ = self._near(law.scores.noise + 0.5 * kept * law.noise * length)
-        self._density = self._log_density(self.error, self._matrix)
-        # Steps along an eigenvector: from what the score would tell there to what the prior does.
-        prior = np.diag(law.prior_precision)
-        value = np.maximum(law.eigenvalues, math.sqrt(law.noise))
-        self._reach = -0.5 * np.log(np.square(value) / law.scores.noise + prior), -0.5 * np.log(prior)
+    def __init__(self, law: MomentsLaw) -> None:
+        self._law, d = law, len(law.eigenvalues)
+        likely = np.flatnonzero(law.weight > math.exp(-_NEGLIGIBLE) * law.weight.max())
+        nodes = np.arange(likely[0], likely[-1] + 1, math.ceil(np.ptp(likely) / _MOST_NODES) or 1)
+        # Given t: the share that is kept, variances of entries and of scores, the centre's law.
+        self._kept, self._weight = law.kept[nodes], law.weight[nodes]
+        self._entry, self._middle = 0.5 * self._kept * law.noise, float(np.mean(law.eigenvalues))
+        self._width = np.sqrt((np.square(law.spreads[nodes]) + law.noise) / d)
+        self._sampled = law.expected(np.full(len(nodes), np.clip(self._middle, *law.ends)), self._kept)[1]
+        self._noise = law.scores.noise + law.scores.sampling * self._sampled
+        far = 4.0 * (np.trace(law.scores.prior_covariance) + law.position @ law.position)
+        near = np.clip(0.01 * np.min(self._noise.min(axis=1) / self._entry), 1e-12 * far, 1e-3 * far)
+        lengths = np.geomspace(near, far, math.ceil(math.log(far / near) * math.sqrt(0.5 * d)))
+        centres = np.clip(self._middle + np.array([[-6.0], [6.0]]) * self._width, *law.ends)
+        ends = (1.0 - self._kept) * centres + np.array([[-5.0], [5.0]]) * np.sqrt(self._entry)
+        offsets = np.linspace(ends[0], ends[1], _OFFSETS, axis=1)
+        # Few lengths, until several offsets are where their law is; then all lengths where it is not negligible.
+        rows = np.arange(len(nodes))
+        mass = np.empty((rows.size, _OFFSETS, len(lengths[::_COARSE])))
+        for _ in range(_ROUNDS):
+            mass[rows] = self._proposals(rows, offsets[rows], lengths[::_COARSE])[0]
+            by_offset = special.logsumexp(mass[rows], axis=2)
+            offsets[rows] = [_finer(*row) for row in zip(offsets[rows], by_offset, strict=True)]
+            rows = rows[np.sum(by_offset > by_offset.max(axis=1, keepdims=True) - _FLAT, axis=1) < _RESOLVED]
+            if not rows.size:
+                break
+        rows = np.flatnonzero(mass.max(axis=(1, 2)) > mass.max() - _NEGLIGIBLE)
+        some = np.flatnonzero(mass.max(axis=(0, 1)) > mass.max() - _NEGLIGIBLE) * _COARSE
+        lengths = lengths[max(some[0] - _COARSE, 0) : some[-1] + _COARSE + 1]
+        mass, *laws = self._proposals(rows, offsets[rows], lengths)
+        mass += np.log(np.gradient(offsets[rows], axis=1))[:, :, None]
+        kept = mass > mass.max() - _NEGLIGIBLE
+        share = np.exp(mass[kept] - special.logsumexp(mass[kept]))
+        self._share = (share + _FLOOR / share.size) / (1.0 + _FLOOR)
+        self._of, (self._mean, self._turn, precision) = rows[np.nonzero(kept)[0]], (part[kept] for part in laws)
+        self._root = np.sqrt(precision) / _WIDER
 
-    def _log_density(self, error: FloatArray, matrix: tuple[FloatArray, ...]) -> FloatArray:
-        """Return the log density of score and error given t and c, (S,), up to a constant."""
-        law, (_, kept, values, sampled) = self._law, matrix
-        entry = (0.5 * kept * law.noise)[:, None]
-        noise = law.scores.noise + law.scores.sampling * sampled
-        noise = noise + entry * np.sum(np.square(error), axis=1)[:, None]
-        missed = law.score - values * error
-        # The inverse of a diagonal matrix and one of rank one.
-        one = 1.0 + entry[:, 0] * np.sum(np.square(error) / noise, axis=1)
-        square = np.sum(np.square(missed) / noise, axis=1)
-        square -= entry[:, 0] * np.square(np.sum(missed * error / noise, axis=1)) / one
-        weights = error + law.position
-        prior = np.sum((weights @ law.prior_precision) * weights, axis=1)
-        return np.asarray(-0.5 * (np.sum(np.log(noise), axis=1) + np.log(one) + square + prior))
+    def _centre(self, width: FloatArray, precision: FloatArray, information: FloatArray) -> tuple[FloatArray, ...]:
+        """Return the log of the integral of exp(information c - precision c**2 / 2) over c's law, and that of c then.
 
-    def _decide(self, error: FloatArray, matrix: tuple[FloatArray, ...], change: FloatArray | float) -> None:
-        """Accept what is proposed, or not; `change` is the log of the proposals' ratio."""
-        density = self._log_density(error, matrix)
-        accepted = np.log(self._rng.uniform(size=len(error))) < density - self._density + change
-        self._density = np.where(accepted, density, self._density)
-        self.error = np.where(accepted[:, None], error, self.error)
-        self._matrix = tuple(
-            np.where(accepted if new.ndim == 1 else accepted[:, None], new, old)
-            for new, old in zip(matrix, self._matrix, strict=True)
+        The latter is the mean and precision of a normal law that is cut at `ends`.
+        """
+        total = precision + width**-2.0
+        mean = (information + self._middle / width**2) / total
+        low, high = ((end - mean) * np.sqrt(total) for end in self._law.ends)
+        turned = low + high > 0.0  # tails are exact below zero
+        below, above = special.log_ndtr(np.where(turned, (-high, -low), (low, high)))
+        mass = above + np.log1p(-np.exp(below - above))
+        mass += 0.5 * (total * mean**2 - (self._middle / width) ** 2 - np.log(total * width**2))
+        return mass, mean, total, below, above, np.where(turned, -1.0, 1.0)
+
+    def _proposals(self, of: IntArray, offsets: FloatArray, lengths: FloatArray) -> tuple[FloatArray, ...]:
+        """Return logs of the mass around nodes of (t, a, r), and the normal laws there: mean, basis, precision."""
+        law, d = self._law, len(self._law.eigenvalues)
+        kept, entry = self._kept[of][:, None], self._entry[of][:, None]
+        moved = 1.0 - kept
+        mass = self._centre(self._width[of][:, None], moved**2 / entry, moved * offsets / entry)[0]
+        mass += np.log(self._weight[of])[:, None] - 0.5 * (np.square(offsets) / entry + np.log(entry))
+        values = (kept * law.eigenvalues)[:, None, None] + offsets[:, :, None, None]
+        noise = self._noise[of][:, None, None] + entry[:, :, None, None] * lengths[:, None]
+        precision = (np.square(values) / noise)[..., None] * np.eye(d) + law.prior_precision
+        right = values * law.score / noise - law.prior_precision @ law.position
+        precision, turn = np.linalg.eigh(precision)
+        right = np.einsum("...ij,...i->...j", turn, right)
+        # The tilt, added to the least precision, by bisection: the mean of |e|**2 falls with it.
+        above = precision - precision[..., :1]
+        high = np.log(d / lengths * (1.0 + np.sqrt(np.sum(np.square(right), axis=-1) * lengths))) + 3.0
+        low = np.minimum(-np.log(lengths) - 5.0, high - 1.0)
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            tilted = above + np.exp(middle)[..., None]
+            longer = np.sum(1.0 / tilted + np.square(right / tilted), axis=-1) > lengths
+            low, high = np.where(longer, middle, low), np.where(longer, high, middle)
+        mean, tilt = right / tilted, np.exp(middle) - precision[..., 0]
+        variance = np.sum(2.0 / np.square(tilted) + 4.0 * np.square(mean) / tilted, axis=-1)
+        logs = np.log(noise) + np.square(law.score) / noise + np.log(tilted) - right * mean
+        mass = mass[:, :, None] + 0.5 * (tilt * lengths - np.sum(logs, axis=-1) - np.log(variance)) + np.log(lengths)
+        return mass, mean, turn, tilted
+
+    def _score_given(self, of: IntArray, error: FloatArray) -> tuple[FloatArray, ...]:
+        """Return the log density of score and error given t, (S,), up to a constant, and c's law given these."""
+        law, entry = self._law, self._entry[of]
+        noise = self._noise[of] + (entry * np.sum(np.square(error), axis=1))[:, None]
+        one = 1.0 + entry * np.sum(np.square(error) / noise, axis=1)
+        # What the score misses, what the centre moves it by; products by the inverse of a diagonal matrix and rank one.
+        both = law.score - self._kept[of][:, None] * law.eigenvalues * error, (1.0 - self._kept[of])[:, None] * error
+        along = [np.sum(part * error / noise, axis=1) for part in both]
+        square, across, moved = (
+            np.sum(both[i] * both[j] / noise, axis=1) - entry * along[i] * along[j] / one
+            for i, j in ((0, 0), (0, 1), (1, 1))
         )
+        mass, *centre = self._centre(self._width[of], moved, across)
+        weights = error + law.position
+        square += np.sum((weights @ law.prior_precision) * weights, axis=1)
+        return mass - 0.5 * (np.sum(np.log(noise), axis=1) + np.log(one) + square), *centre
 
-    def _near(self, noise: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Draw errors, wider than their law where M is as expected and a score's noise is given; and the change."""
-        law, (_, _, values, sampled) = self._law, self._matrix
-        noise = noise[:, None] + law.scores.sampling * sampled
-        precision = (np.square(values) / noise)[:, :, None] * np.eye(values.shape[1]) + law.prior_precision
-        factor = np.linalg.cholesky(precision)
-        root = np.linalg.inv(factor)
-        right = values / noise * law.score - law.prior_precision @ law.position
-        mean = np.einsum("sji,sj->si", root, np.einsum("sij,sj->si", root, right))
-        drawn = self._rng.standard_normal(values.shape)
-        away = np.einsum("sji,sj->si", factor, self.error - mean)
-        change = 0.5 * np.sum(np.square(drawn) - np.square(away / _WIDER), axis=1)
-        return mean + _WIDER * np.einsum("sji,sj->si", root, drawn), change
+    def draw(self, size: int, sets: int, rng: np.random.Generator) -> MomentsDraws:
+        """Draw M: propose errors in independent sets, draw half as many again by their weight, and M given each.
 
-    def advance(self, sweeps: int) -> None:
-        """Move all chains."""
-        law, rng, size = self._law, self._rng, len(self.error)
-        for _ in range(sweeps):
-            # Spread and centre as the release alone has them.
-            node = rng.choice(len(law.weight), size, p=law.weight / law.weight.sum())
-            kept = law.kept[node]
-            stddev = np.sqrt((np.square(law.spreads[node]) + law.noise) / law.eigenvalues.size)
-            centre = np.mean(law.eigenvalues) + stddev * rng.standard_normal(size)
-            inside = (centre > law.ends[0]) & (centre < law.ends[1])
-            centre = np.where(inside, centre, self._matrix[0])
-            new = centre, kept, *law.expected(centre, kept)
-            self._decide(self.error, new, np.where(inside, 0.0, -np.inf))
-            # All of the error, about as it is at a length near to what it has.
-            before = np.log(np.sum(np.square(self.error), axis=1))
-            length = before + _NEAR_SQUARE * rng.standard_normal(size)
-            error, change = self._near(law.scores.noise + 0.5 * self._matrix[1] * law.noise * np.exp(length))
-            after = np.log(np.sum(np.square(error), axis=1))
-            change += 0.5 * (np.square(length - before) - np.square(length - after)) / _NEAR_SQUARE**2
-            self._decide(error, self._matrix, change)
-            for _ in range(_SHIFTS):
-                axis = rng.integers(0, error.shape[1], size)
-                low, high = (end[axis] for end in self._reach)
-                error = self.error.copy()
-                step = np.exp(low + (high - low) * rng.uniform(size=size)) * rng.standard_normal(size)
-                error[np.arange(size), axis] += step
-                self._decide(error, self._matrix, 0.0)
-
-    def draws(self) -> MomentsDraws:
-        """Draw M given the states.
-
-        A draw given the release alone, and a score that it would have, are taken to the score there is: both are
+        A draw of M given the release alone, and a score that it would have, are taken to the score there is: both are
         normal, and the difference is that of their conditional means.
         """
-        law, rng, error = self._law, self._rng, self.error
-        _, kept, values, sampled = self._matrix
-        (size, d), entry = error.shape, 0.5 * kept * law.noise
+        law, d, proposed = self._law, len(self._law.eigenvalues), _PROPOSED * size
+        chosen = stratified(self._share, proposed, sets, rng)
+        error = self._mean[chosen] + rng.standard_normal((proposed, d)) / self._root[chosen]
+        error = np.einsum("sij,sj->si", self._turn[chosen], error)
+        of = self._of[chosen]
+        log_weight, *centre = self._score_given(of, error)
+        log_weight += np.log(self._weight[of])
+        for node in np.unique(of):
+            own, parts = np.flatnonzero(of == node), np.flatnonzero(self._of == node)
+            away = (error[own] @ self._turn[parts] - self._mean[parts][:, None]) * self._root[parts][:, None]
+            logs = np.log(self._share[parts]) + np.sum(np.log(self._root[parts]), axis=1)
+            log_weight[own] -= special.logsumexp(logs[:, None] - 0.5 * np.sum(np.square(away), axis=2), axis=0)
+        by_set = log_weight.reshape(-1, sets)
+        weight = np.exp(by_set - by_set.max(axis=0))
+        again = np.stack([stratified(weight[:, k], size // sets, 1, rng) * sets + k for k in range(sets)], axis=1)
+        error, of = error[again.ravel()], of[again.ravel()]
+        mean, precision, below, above, sign = (part[again.ravel()] for part in centre)
+        place = rng.uniform(size=size)
+        drawn = special.ndtri_exp(np.logaddexp(below + np.log1p(-place), above + np.log(place)))
+        kept, entry = self._kept[of][:, None], self._entry[of]
+        values = kept * law.eigenvalues + (1.0 - kept) * (mean + sign * drawn / np.sqrt(precision))[:, None]
         normal = np.triu(rng.standard_normal((size, d, d)))
         normal += np.swapaxes(np.triu(normal, 1), 1, 2)
         matrix = values[:, :, None] * np.eye(d) + np.sqrt(entry)[:, None, None] * normal * np.sqrt(1.0 + np.eye(d))
-        noise = law.scores.noise + law.scores.sampling * sampled
+        noise = self._noise[of]
         missed = law.score - np.einsum("sij,sj->si", matrix, error) - np.sqrt(noise) * rng.standard_normal((size, d))
         noise = noise + (entry * np.sum(np.square(error), axis=1))[:, None]
         turned = error / noise
@@ -271,10 +310,24 @@ class ErrorChains:
         moved = entry[:, None] * (missed / noise - by[:, None] * turned)
         outer = moved[:, :, None] * error[:, None, :]
         matrix += outer + np.swapaxes(outer, 1, 2)
-        return MomentsDraws(law.basis, matrix, values, sampled, entry, np.zeros((size, d)))
+        return MomentsDraws(law.basis, matrix, values, self._sampled[of], entry, np.zeros((size, d)), sets)
 
 
-def stratified(weight: FloatArray, size: int, sets: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+def _finer(nodes: FloatArray, log_density: FloatArray) -> FloatArray:
+    """Return as many nodes, that have equal parts of a power of a density: one that falls little between two of these.
+
+    The density is log-linear between nodes.
+    """
+    top, index = int(np.argmax(log_density)), np.arange(nodes.size)
+    fall = log_density[top] - np.max(np.delete(log_density, top)[max(top - 1, 0) : top + 1])
+    fine = np.linspace(0.0, nodes.size - 1.0, _FINE * (nodes.size - 1) + 1)
+    place = np.interp(fine, index, nodes)
+    power = np.exp(min(0.5, 3.0 / max(fall, 1e-300)) * (np.interp(fine, index, log_density) - log_density[top]))
+    cumulative = np.append(0.0, np.cumsum(0.5 * (power[1:] + power[:-1]) * np.diff(place)))
+    return np.asarray(np.interp(np.linspace(_EDGE, 1.0 - _EDGE, nodes.size) * cumulative[-1], cumulative, place))
+
+
+def stratified(weight: FloatArray, size: int, sets: int, rng: np.random.Generator) -> IntArray:
     """Draw indices in proportion to weights: `size` of them in independent sets, innermost.
 
     A set has one in each of equally likely strata, in random order.

@@ -1,4 +1,4 @@
-"""Monte Carlo error of quantiles and equivalent number of draws of chains whose draws are normal distributions."""
+"""Monte Carlo error of quantiles and equivalent number of sets of draws that are normal distributions."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class MonteCarloError:
     quantile : (n,) array
         The larger standard error of the 5% and 95% quantiles, in posterior standard deviations.
     equivalent_draws : (n,) array
-        Number of independent draws of the posterior with as exact a mean: more than the draws of the chain, since each
+        Number of independent draws of the posterior with as exact a mean: more than were drawn, since each
         of these is a normal distribution.
     """
 
@@ -32,15 +32,16 @@ class MonteCarloError:
 
 
 def monte_carlo_error(location: FloatArray, variance: FloatArray) -> MonteCarloError:
-    """Return the Monte Carlo error of a mixture of N(location, variance) over steps and chains.
+    """Return the Monte Carlo error of a mixture of N(location, variance) over draws and independent sets.
 
     Parameters
     ----------
     location, variance : (S, C, n) arrays
+        Of C sets.
 
     Notes
     -----
-    Chains are independent, so the error of a mean is that of the chains' own means.  A quantile's error is that of the
+    Sets are independent, so the error of a mean is that of the sets' own means.  A quantile's error is that of the
     distribution function there, divided by the density (Doss, Flegal, Jones and Neath 2014, with the distribution
     function of each normal in place of an indicator).
     """

@@ -92,8 +92,8 @@ def noise_aware_posterior(
         of a linear, logistic, probit or Poisson regression.  Other releases take `model`.
     n_samples, n_warmup : int, optional
         Kept and dropped steps of ``hessian="full"`` under the model's prior (200, 100, more if they do not converge);
-        `n_samples` is also the number of draws of ``hessian="full"`` under flat priors (1000).  A private Newton run of
-        a regression has as many draws as its quantiles need.
+        `n_samples` is also the number of draws of ``hessian="full"`` under flat priors (1000).  A private Newton run
+        has as many draws as its quantiles need.
     seed : int
         Of ``hessian="full"``.
     progress : bool, optional

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.inference.newton import tuning
+from dpinfer.inference.newton.monte_carlo import monte_carlo_error
 from dpinfer.inference.newton.own_checks import check_own
 from dpinfer.inference.newton.persons import NOT_TOLD, BoundedEffects, bounded_effects
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
@@ -20,7 +22,8 @@ __all__ = ["law_of_effects", "own_newton_posterior"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_DRAWS = 1000  # Monte Carlo error 2% of a standard deviation (1 / sqrt(2 * 1000))
+# Draws of the slope: at first, at most, and entries of matrices at most; sets whose differences show the error.
+_DRAWS, _MOST_DRAWS, _MOST_ENTRIES, _SETS = 1000, 32_000, 10_000_000, 8
 _LEAST_EIGENVALUE = 0.05  # of a slope, over their mean: as in the run (mechanism/newton/own_model.py)
 _FAR = 2.0  # standard deviations
 # Squared error of a slope's entry from eight draws of each record, over its level, for one record: of normal scores.
@@ -44,7 +47,8 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
     ----------
     release : OwnNewtonRelease
     request : PosteriorRequest
-        `n_samples` is the number of independent draws of the slope (1000 by default).
+        `n_samples` has no effect: the slope is drawn until the Monte Carlo error of the 5% and 95% quantiles is below
+        5% of the posterior standard deviation, at most 32 000 times.
 
     Returns
     -------
@@ -66,15 +70,16 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
     model = model_of(release, request.model)
     n, steps = release.n_params, len(release.scores)
     rng = np.random.default_rng(request.seed)
-    location, precisions, data, inside, squared_shift = _laws(release, model, request.n_samples, rng)
+    location, precisions, data, inside, squared_shift = _laws(release, model, rng)
     told: tuple[str, ...] = ()
-    alone = np.mean([np.diag(np.linalg.inv(precision)) for precision in precisions], axis=0) - inside
+    variance = np.diagonal(np.linalg.inv(precisions), axis1=1, axis2=2)
+    alone, error = variance.mean(axis=0) - inside, _error(location, variance)
     if isinstance(model, PersonModel):
-        bounded = bounded_effects(model, location, np.stack(precisions), rng)
-        location, precisions = bounded.location, list(bounded.precision)
+        bounded = bounded_effects(model, location, precisions, rng)
+        location, precisions = bounded.location, bounded.precision
         told = tuple(name for name, far in zip(_EFFECTS, bounded.distance, strict=False) if far < NOT_TOLD)
-    factor = np.linalg.cholesky(np.stack(precisions))
-    covariance = np.mean(np.linalg.inv(np.stack(precisions)), axis=0)
+    factor = np.asarray(np.linalg.cholesky(precisions), dtype=np.float64)
+    covariance = np.mean(np.linalg.inv(precisions), axis=0)
     covariance = covariance + np.cov(location, rowvar=False, bias=True).reshape(n, n)
     checks = check_own(release, location.mean(axis=0), covariance)
     from_data = np.minimum(np.minimum(np.diag(data), inside), np.diag(covariance))
@@ -97,6 +102,7 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
         guarantee=release.guarantee,
         diagnostics=PosteriorDiagnostics(
             n_steps_used=steps,
+            mcse=error,
             verdict=verdict,
             warnings=", ".join(checks.warnings),
             prior_pvalue=checks.prior_pvalue,
@@ -109,25 +115,39 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
 
 
 def _laws(
-    release: OwnNewtonRelease, model: Any, n_samples: int | None, rng: np.random.Generator
-) -> tuple[FloatArray, list[FloatArray], FloatArray, FloatArray, float]:
+    release: OwnNewtonRelease, model: Any, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]:
     """Return normal laws of theta given draws of the slope, the records' part of the covariance, and what bends.
 
     The variances within the laws before they are widened, and the square of what curvature shifts, come last.
     """
-    n = release.n_params
+    n, bounded = release.n_params, isinstance(model, PersonModel)
     shrunken, spread = shrink_to_level(release.slope, release.slope_stddev, release.slope_spread)
     level = float(np.trace(shrunken)) / n
-    size = _DRAWS if n_samples is None else n_samples
-    slopes = [_positive_definite(shrunken + spread * _symmetric_normal(rng, n), level) for _ in range(size)]
-    flat = model.first_effect if isinstance(model, PersonModel) else None
+    flat = model.first_effect if bounded else None
     noise = _noise_and_distance(release, shrunken, spread)
-    location, precisions, data = _given_slopes(release, slopes, noise, 1.0, flat)
-    inside = np.mean([np.diag(np.linalg.inv(precision)) for precision in precisions], axis=0)
+    slopes = np.empty((0, n, n))
+    # Each law of a model of persons is drawn from several times: as many laws as at first.
+    most = _DRAWS if bounded else int(np.clip(_MOST_ENTRIES // n**2, _DRAWS, _MOST_DRAWS)) // _SETS * _SETS
+    while True:
+        new = min(max(_DRAWS, 3 * len(slopes)), most - len(slopes))
+        drawn = shrunken + spread * _symmetric_normal(rng, new, n)
+        slopes = np.concatenate((slopes, _positive_definite(drawn, level)))
+        location, precisions, data = _given_slopes(release, slopes, noise, 1.0, flat)
+        within = np.diagonal(np.linalg.inv(precisions), axis1=1, axis2=2)
+        if len(slopes) >= most or np.max(_error(location, within)) < tuning.TUNING.aim:
+            break
+    inside = within.mean(axis=0)
     squared_shift = release.squared_shift + _not_arrived(release, location, inside)
     if squared_shift > 0.0:
         location, precisions, _ = _given_slopes(release, slopes, noise, 1.0 / (1.0 + squared_shift), flat)
     return location, precisions, data, inside, squared_shift
+
+
+def _error(location: FloatArray, variance: FloatArray) -> FloatArray:
+    """Return the Monte Carlo error of quantiles of a mixture of N(location, variance), (n,)."""
+    shape = -1, _SETS, location.shape[1]
+    return monte_carlo_error(location.reshape(shape), variance.reshape(shape)).quantile
 
 
 def _noise_and_distance(release: OwnNewtonRelease, slope: FloatArray, spread: FloatArray) -> FloatArray:
@@ -155,8 +175,8 @@ def law_of_effects(release: OwnNewtonRelease, model: PersonModel, seed: int = 0)
     seed : int
     """
     rng = np.random.default_rng(seed)
-    location, precisions, *_ = _laws(release, model, None, rng)
-    return bounded_effects(model, location, np.stack(precisions), rng)
+    location, precisions, *_ = _laws(release, model, rng)
+    return bounded_effects(model, location, precisions, rng)
 
 
 def _not_arrived(release: OwnNewtonRelease, location: FloatArray, inside: FloatArray) -> float:
@@ -167,8 +187,8 @@ def _not_arrived(release: OwnNewtonRelease, location: FloatArray, inside: FloatA
 
 
 def _given_slopes(
-    release: OwnNewtonRelease, slopes: list[FloatArray], noise: FloatArray, temper: float, flat: int | None = None
-) -> tuple[FloatArray, list[FloatArray], FloatArray]:
+    release: OwnNewtonRelease, slopes: FloatArray, noise: FloatArray, temper: float, flat: int | None = None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return means (S, n) and precisions of the normal posteriors given each slope, and the data's covariance (n, n).
 
     The likelihood is raised to the power `temper`: curvature reduces its information.  Parameters from `flat` on have
@@ -179,27 +199,26 @@ def _given_slopes(
     back = np.linalg.inv(release.transform).T
     gain, prior = 1.0 / noise / np.sum(1.0 / noise), np.diag(1.0 / np.square(release.prior_scale))
     prior[flat:, flat:] = 0.0
-    location, precisions, data = np.empty((len(slopes), n)), [], np.zeros((n, n))
-    for draw, slope in enumerate(slopes):
-        jacobian = slope @ back
-        sampling = release.variance_ratio / release.n_records * slope
-        released = gain @ (release.scores + release.positions @ jacobian.T)
-        weighted = temper * np.linalg.solve(sampling + np.eye(n) / np.sum(1.0 / noise), jacobian).T
-        precision = weighted @ jacobian + prior
-        precision = 0.5 * (precision + precision.T)
-        location[draw] = np.linalg.solve(precision, weighted @ released + prior @ release.prior_mean)
-        precisions.append(precision)
-        data += np.linalg.inv(jacobian.T @ np.linalg.solve(sampling, jacobian) + prior) / len(slopes)
-    return location, precisions, data
+    jacobian = slopes @ back
+    turned = np.swapaxes(jacobian, 1, 2)
+    sampling = release.variance_ratio / release.n_records * slopes
+    released = np.einsum("t,sti->si", gain, release.scores + release.positions @ turned)
+    weighted = temper * np.swapaxes(np.linalg.solve(sampling + np.eye(n) / np.sum(1.0 / noise), jacobian), 1, 2)
+    precision = weighted @ jacobian + prior
+    precision = 0.5 * (precision + np.swapaxes(precision, 1, 2))
+    right = np.einsum("sij,sj->si", weighted, released) + prior @ release.prior_mean
+    location = np.linalg.solve(precision, right[..., None])[..., 0]
+    data = np.linalg.inv(turned @ np.linalg.solve(sampling, jacobian) + prior).mean(axis=0)
+    return location, precision, np.asarray(data)
 
 
-def _symmetric_normal(rng: np.random.Generator, n: int) -> FloatArray:
-    """Return a symmetric matrix of independent standard normal entries."""
-    upper = np.triu(rng.standard_normal((n, n)))
-    return upper + np.triu(upper, 1).T
+def _symmetric_normal(rng: np.random.Generator, size: int, n: int) -> FloatArray:
+    """Return symmetric matrices of independent standard normal entries, (size, n, n)."""
+    upper = np.triu(rng.standard_normal((size, n, n)))
+    return upper + np.swapaxes(np.triu(upper, 1), 1, 2)
 
 
-def _positive_definite(matrix: FloatArray, level: float) -> FloatArray:
-    eigenvalues, eigenvectors = np.linalg.eigh(matrix)
+def _positive_definite(matrices: FloatArray, level: float) -> FloatArray:
+    eigenvalues, eigenvectors = np.linalg.eigh(matrices)
     held = np.maximum(eigenvalues, _LEAST_EIGENVALUE * level)
-    return np.asarray((eigenvectors * held) @ eigenvectors.T)
+    return np.asarray((eigenvectors * held[:, None, :]) @ np.swapaxes(eigenvectors, 1, 2))

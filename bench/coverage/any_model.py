@@ -73,18 +73,6 @@ def mode(model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, start: FloatA
     return theta, np.linalg.cholesky(inverse)
 
 
-def skewness(model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, centre: FloatArray, spread: FloatArray) -> float:
-    """Return the skewness of the first of two parameters without privacy, exactly: 0 if the posterior is normal."""
-    axes = [mean + 8.0 * stddev * np.linspace(-1.0, 1.0, 81) for mean, stddev in zip(centre, spread, strict=True)]
-    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
-    density = [np.sum(model.code.log_likelihood(model.constrain(point), X, y)) for point in points]
-    density = np.array(density) + model.log_prior(points)
-    weight = np.exp(density - density.max()).reshape(81, 81).sum(axis=1)
-    weight /= weight.sum()
-    moved = axes[0] - weight @ axes[0]
-    return float(weight @ moved**3 / (weight @ moved**2) ** 1.5)
-
-
 def responses(
     model: dpi.models.OwnModel, truth: FloatArray, X: FloatArray, rng: np.random.Generator, wrong: bool
 ) -> FloatArray:
@@ -134,8 +122,6 @@ class Tally:
         """Return what was found, in words."""
         plain, ratio = (self._all(name) for name in ("plain", "ratio"))
         awkward = self.awkward
-        curved = [run["skewness"] for run in self.runs.values() if "skewness" in run]
-        skewed = f"  skewness without privacy {np.median(np.abs(curved)):.2f}" if curved else ""
         twins = [run["apart"] for run in self.runs.values() if "apart" in run]
         beside = f"  releases apart from the twin's {max(twins):.1e} in {len(twins)} runs" if twins else ""
         return (
@@ -143,7 +129,7 @@ class Tally:
             f"{told(self.shares(awkward=True))}  no privacy {told(plain.mean(axis=1))}, awkward "
             f"{told(plain[:, awkward].mean(axis=1))}  width {np.median(ratio):.2f}  awkward "
             f"{np.median(ratio[:, awkward]):.2f}  flagged {told(self._all('flagged'))}  run "
-            f"{np.median(self._all('seconds')):.1f} s{skewed}{beside}"
+            f"{np.median(self._all('seconds')):.1f} s{beside}"
         )
 
 
@@ -233,7 +219,6 @@ class Study:
         centre, root = mode(model, X, y, truth)
         half = NORMAL_HALF_WIDTH * np.sqrt(np.sum(root**2, axis=1))
         least, most = centre - half, centre + half
-        skewed = {"skewness": skewness(model, X, y, centre, half / NORMAL_HALF_WIDTH)} if model.n_params == 2 else {}
         for epsilon in missing:
             begun = time.process_time()
             release = self._released(self.private, X, y, epsilon, index)
@@ -248,7 +233,7 @@ class Study:
                 "ratio": ((high - low) / (most - least)).tolist(),
                 "flagged": diagnostics.curvature_shift is not None or bool(diagnostics.clipping_uncounted),
                 "seconds": seconds,
-            } | skewed
+            }
             if self.twin:
                 found["apart"] = apart(release, self._released(self.twin, X, y, epsilon, index))
             self.tallies[epsilon].runs[index] = found

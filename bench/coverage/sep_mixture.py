@@ -5,7 +5,7 @@ means; five data sets.  Errors are F-norms of posterior mean and covariance agai
 Carlo error is printed.  "Near start" is the truth plus N(0, 0.3**2), which the published settings imply; "random start"
 draws N(0, I).  Answer first: SEP must be within 0.005 / 0.001 of the reference before anything private is printed.
 
-    python bench/coverage/sep_mixture.py [--parts table literal moving random] [--repeats 4] [--random-runs 40]
+    python bench/coverage/sep_mixture.py [--parts table literal random] [--repeats 4] [--random-runs 40]
         [--figure FILE]
 """
 
@@ -20,7 +20,7 @@ from dpinfer.testing import InsecureRNG
 
 J, D, N, VARIANCE, PRIOR_SCALE = 4, 4, 1000, 0.25, np.sqrt(10.0)
 DELTA = 1e-5
-PARTS = ("table", "literal", "moving", "random")
+PARTS = ("table", "literal", "random")
 PUBLISHED = {
     "SEP": (0.0020, 0.0004),
     "clipped C=20": (0.0263, 0.0004),
@@ -172,22 +172,6 @@ def literal(problem):
             show(f"epsilon {epsilon}: {text}", found, PUBLISHED["dp-sep", epsilon])
 
 
-def moving(repeats):
-    print("\nhow the honest number moves with N and epsilon (average of the last half, settings of epsilon N / 1000)")
-    for n in (1000, 4000, 16_000):
-        problem = Problem(50, n, draws=2000)
-        for epsilon in (0.3, 1, 3, 10):
-            norm, steps = SETTINGS[1 if epsilon * n < 3000 else 5 if epsilon * n < 20_000 else 50]
-            gaps = []
-            for seed in range(repeats):
-                release = dpi.run_dp_sep(
-                    problem.model, problem.X, plan=plan_for(epsilon, steps), n_records=n, damping=0.3, block_weight=0.1,
-                    max_site_norm=norm, start=problem.start, random_source=InsecureRNG(seed),
-                )  # fmt: skip
-                gaps.append(problem.gap(*blocks(dpi.noise_aware_posterior(release, method="averaged"))))
-            show(f"N = {n}, epsilon = {epsilon}", gaps)
-
-
 def random_start(runs):
     print(f"\nrandom start: share of {runs} runs with mean error < 1 (labels matched), 60 steps.  The remedy, starting")
     print(
@@ -269,8 +253,6 @@ def main():
         honest(problems, arguments.repeats)
     if "literal" in arguments.parts:
         literal(problems[0])
-    if "moving" in arguments.parts:
-        moving(arguments.repeats)
     if "random" in arguments.parts:
         random_start(arguments.random_runs)
     if arguments.figure:

@@ -15,7 +15,6 @@ Linear regression, noise variance unknown:
 - "AdaSSP, bootstrap": Wang (2018), its ridge and its split; parametric bootstrap of Ferrando, Wang and Sheldon (2022)
   around it, for which a quarter of the budget releases the responses' squares; "basic": the estimate less the
   quantiles of the errors, which corrects once for a ridge that shrinks.
-- "Analyze-Gauss, bootstrap": the same bootstrap around the first one.
 - "Hessian mixing": Lev, Shenfeld, Srinivasan, Ligett and Wilson (2026), iterative Hessian mixing with their number of
   rounds, sketch size, split and accounting, as in the authors' code; three quarters of the budget, the responses'
   squares one.  It has no intervals of its own.  "bootstrap": as above, basic, as its steps shrink too.
@@ -159,21 +158,6 @@ def bootstrapped(estimate, matrix, theta, variance, draw, rng, basic=False):
     low, high = np.quantile(found, [0.05, 0.95], axis=0) * RESPONSE / RADIUS
     centre = 2.0 * theta * RESPONSE / RADIUS
     return (centre - high, centre - low) if basic else (low, high)
-
-
-def analyze_gauss_bootstrap(data, epsilon, seed, rng):
-    matrix, cross, square, stddev = noisy_moments(data, epsilon, rng)
-    matrix = positive(matrix, stddev)
-    theta = np.linalg.solve(matrix, cross)
-    variance = residual_variance(matrix, cross, square, theta, data.n)
-
-    def draw():
-        return matrix + symmetric(rng, stddev, D), stddev / math.sqrt(2.0) * rng.normal(size=D)
-
-    def estimate(new, products):
-        return np.linalg.solve(positive(new, stddev), products)
-
-    return bootstrapped(estimate, matrix, theta, variance, draw, rng)
 
 
 def adassp_bootstrap(data, epsilon, seed, rng, basic=False):
@@ -383,7 +367,6 @@ METHODS = {
     "linear": {
         "dpinfer, private Newton": library,
         "Analyze-Gauss, noise-aware": analyze_gauss,
-        "Analyze-Gauss, bootstrap": analyze_gauss_bootstrap,
         "AdaSSP, bootstrap": adassp_bootstrap,
         "Gibbs-SS-Noisy": gibbs_ss_noisy,
         "AdaSSP, basic bootstrap": functools.partial(adassp_bootstrap, basic=True),

@@ -39,26 +39,6 @@ def glm(module, n, d, draws):
     return lambda step: session.noisy_sum(step, 37.0)
 
 
-def affine(module, n):
-    generator = np.random.default_rng(0)
-    session = module.AffineSession(
-        statistics=generator.normal(size=(n, 3)), length=6, sample_rate=0.1, max_grad_norm=2.0, key=KEY, n_threads=1
-    )
-    session.set_map(generator.normal(size=(6, 3)), np.zeros(6))
-    return lambda step: session.noisy_sum(step, 3.0)
-
-
-def network(module, n):
-    generator = np.random.default_rng(0)
-    session = module.NetworkSession(
-        features=generator.normal(size=(n, 9)), response=generator.normal(size=n), n_hidden=100, hidden_scale=0.3,
-        output_scale=0.1, sample_rate=0.25, max_norm=1.0, key=KEY, n_threads=1,
-    )  # fmt: skip
-    size = 11 * 100 + 1
-    session.set_sites(0.1 * generator.normal(size=size), np.full(size, 0.1), 0.5, 1.0, 1.0, 0.1, 1e300, 1e300)
-    return lambda step: session.noisy_sum(step, 3.0)
-
-
 def sites(module, n, d=5):
     generator = np.random.default_rng(0)
     nodes, weights = np.polynomial.hermite_e.hermegauss(20)
@@ -110,9 +90,6 @@ CASES = {
     "gradients, 45000 x 100, draws": lambda module: glm(module, 45_000, 100, True),
     "gradients, 5000 x 5, nodes": lambda module: glm(module, 5000, 5, False),
     "gradients, 500 x 3, nodes": lambda module: glm(module, 500, 3, False),
-    "affine, 1000": lambda module: affine(module, 1000),
-    "affine, 100000": lambda module: affine(module, 100_000),
-    "network, 4000 x 9, 100 hidden": lambda module: network(module, 4000),
     "sites, 5000 x 5": lambda module: sites(module, 5000),
 }
 

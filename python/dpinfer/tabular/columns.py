@@ -407,30 +407,9 @@ class TargetColumn(BinaryColumn):
         if self.shares is not None:
             raise SchemaError(f"{self._key('shares')} must be left out: the target is not a feature")
 
-    @property
-    def cells(self) -> int:
-        """0: the target is not a feature."""
-        return 0
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """None: the target is not a feature."""
-        return ()
-
-    @property
-    def feature_bounds(self) -> tuple[tuple[float, float], ...]:
-        """None: the target is not a feature."""
-        return ()
-
-    @property
-    def feature_means(self) -> tuple[float, ...]:
-        """None: the target is not a feature."""
-        return ()
-
-    @property
-    def mean_square(self) -> float:
-        """0: the target is not a feature."""
-        return 0.0
+    # The target is not a feature.
+    cells, mean_square = Column.cells, Column.mean_square
+    feature_names, feature_bounds, feature_means = Column.feature_names, Column.feature_bounds, Column.feature_means
 
 
 @dataclass(frozen=True, kw_only=True)

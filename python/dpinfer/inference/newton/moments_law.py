@@ -210,8 +210,10 @@ class ErrorDraws:
         kept = mass > mass.max() - _NEGLIGIBLE
         share = np.exp(mass[kept] - special.logsumexp(mass[kept]))
         self._share = (share + _FLOOR / share.size) / (1.0 + _FLOOR)
-        self._of, (self._mean, self._turn, precision) = rows[np.nonzero(kept)[0]], (part[kept] for part in laws)
+        self._of, (mean, turn, precision) = rows[np.nonzero(kept)[0]], (part[kept] for part in laws)
+        # A proposal is turned and scaled to standard normal less `moved`.
         self._root = np.sqrt(precision) / _WIDER
+        self._scaled, self._moved = turn * self._root[:, None], mean * self._root
 
     def _centre(self, width: FloatArray, precision: FloatArray, information: FloatArray) -> tuple[FloatArray, ...]:
         """Return the log of the integral of exp(information c - precision c**2 / 2) over c's law, and that of c then.
@@ -280,16 +282,16 @@ class ErrorDraws:
         """
         law, d, proposed = self._law, len(self._law.eigenvalues), _PROPOSED * size
         chosen = stratified(self._share, proposed, sets, rng)
-        error = self._mean[chosen] + rng.standard_normal((proposed, d)) / self._root[chosen]
-        error = np.einsum("sij,sj->si", self._turn[chosen], error)
+        error = (self._moved[chosen] + rng.standard_normal((proposed, d))) / np.square(self._root[chosen])
+        error = np.einsum("sij,sj->si", self._scaled[chosen], error)
         of = self._of[chosen]
         log_weight, *centre = self._score_given(of, error)
         log_weight += np.log(self._weight[of])
         for node in np.unique(of):
             own, parts = np.flatnonzero(of == node), np.flatnonzero(self._of == node)
-            away = (error[own] @ self._turn[parts] - self._mean[parts][:, None]) * self._root[parts][:, None]
+            away = error[own] @ self._scaled[parts] - self._moved[parts][:, None]
             logs = np.log(self._share[parts]) + np.sum(np.log(self._root[parts]), axis=1)
-            log_weight[own] -= special.logsumexp(logs[:, None] - 0.5 * np.sum(np.square(away), axis=2), axis=0)
+            log_weight[own] -= special.logsumexp(logs[:, None] - 0.5 * np.einsum("psi,psi->ps", away, away), axis=0)
         by_set = log_weight.reshape(-1, sets)
         weight = np.exp(by_set - by_set.max(axis=0))
         again = np.stack([stratified(weight[:, k], size // sets, 1, rng) * sets + k for k in range(sets)], axis=1)

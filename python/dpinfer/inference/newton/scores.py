@@ -27,6 +27,7 @@ from dpinfer.release import NewtonRelease
 
 SWEEPS = 4  # for the errors of the predictor
 _WIDE = np.linspace(math.log(2e-4), math.log(1.3), 500)  # log sigma around the spread of the responses
+_SAMPLED = np.linspace(-12.0, 12.0, 121)  # log sigma around that of the records, in standard deviations
 _FINE = np.linspace(-7.0, 7.0, 301)  # in standard deviations, when it is known about where
 _LEAST_EIGENVALUE = 1e-5  # of whitened second moments, which are about 1: keeps divisions finite
 _AVERAGED = 16  # matrices
@@ -271,16 +272,33 @@ class LinearScores:
         checked = self._measured(log_scale, self._checked)
         found = self._measured(log_scale, self._last).given(draws, self.whitening, rng, checked)
         missed, variance = self._scale_misfit(log_scale)
-        bound = self._release.scale_units[-1] / np.exp(log_scale)
-        spread = np.sqrt(np.maximum(chi_second_moment(bound) - np.square(chi_mean(bound)), 0.0))
-        # The residuals' spread around a fit of d weights is smaller than sigma by a factor sqrt(1 - d / N).
-        freedom = 1.0 - min(self._release.n_coef / self._release.n_records, 0.5)
+        _, centre, sampling = self._population(log_scale)
         return replace(
             found,
             misfit=np.column_stack((found.misfit, np.sum(np.square(missed) / variance, axis=1))),
-            log_scale=log_scale - 0.5 * math.log(freedom),
-            log_scale_stddev=spread / (math.sqrt(self._release.n_records) * chi_slope(bound)),
+            log_scale=centre,
+            log_scale_stddev=np.sqrt(sampling),
         )
+
+    def _population(self, log_scale: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the law of the population's log sigma given that of these records, (S,): log weight, mean, variance.
+
+        It is the prior times the law of a mean of squares, whose degrees of freedom follow from the sampling error.
+        """
+        release = self._release
+        bound = release.scale_units[-1] / np.exp(log_scale)
+        spread = np.maximum(chi_second_moment(bound) - np.square(chi_mean(bound)), 1e-30)
+        sampling = np.minimum(spread / (release.n_records * np.square(chi_slope(bound)) + 1e-30), 1.0)[:, None]
+        # The residuals' spread around a fit of d weights is smaller than sigma by a factor sqrt(1 - d / N).
+        centre = log_scale - 0.5 * math.log(1.0 - min(release.n_coef / release.n_records, 0.5))
+        away = np.sqrt(sampling) * _SAMPLED
+        density = self._prior.log_density(centre[:, None] + away)
+        density = density - (away + 0.5 * np.expm1(-2.0 * away)) / (2.0 * sampling)
+        shares = np.exp(density - density.max(axis=1, keepdims=True))
+        total = shares.sum(axis=1)
+        mean = np.sum(shares * away, axis=1) / total
+        variance = np.sum(shares * np.square(away - mean[:, None]), axis=1) / total
+        return density.max(axis=1) + np.log(total), centre + mean, variance
 
     def _scale_misfit(self, log_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the difference of the scale scores from their expectation, and its variance, (S, T)."""
@@ -300,8 +318,7 @@ class LinearScores:
             missed, variance = self._scale_misfit(self._nodes)
             # If the law is narrower than the distance of two nodes, the nearest node represents the interval.
             variance = variance + np.square(np.gradient(missed, axis=0))
-            density = self._prior.log_density(self._nodes)
-            density = density - 0.5 * np.sum(np.log(variance) + np.square(missed) / variance, axis=1)
+            density = self._population(self._nodes)[0] - 0.5 * np.sum(np.log(variance) + np.square(missed) / variance, axis=1)
             shares = np.exp(density - density.max())
             self._shares = np.asarray(shares / shares.sum())
             mean = float(self._shares @ self._nodes)

@@ -318,7 +318,9 @@ class LinearScores:
             missed, variance = self._scale_misfit(self._nodes)
             # If the law is narrower than the distance of two nodes, the nearest node represents the interval.
             variance = variance + np.square(np.gradient(missed, axis=0))
-            density = self._population(self._nodes)[0] - 0.5 * np.sum(np.log(variance) + np.square(missed) / variance, axis=1)
+            density = self._population(self._nodes)[0] - 0.5 * np.sum(
+                np.log(variance) + np.square(missed) / variance, axis=1
+            )
             shares = np.exp(density - density.max())
             self._shares = np.asarray(shares / shares.sum())
             mean = float(self._shares @ self._nodes)

@@ -12,7 +12,6 @@ import argparse
 import os
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,39 +26,25 @@ from newton_runs import LEVELS, autoregressive
 SEED = 5
 
 
-@dataclass(frozen=True)
-class Case:
-    """A regression of `d` weights."""
-
-    logistic: bool
-    d: int
-    n_records: int
+# Logistic or linear, weights, records.
+CASES = ((False, 11, 5_000), (False, 57, 30_000), (True, 20, 20_000), (True, 57, 30_000), (True, 100, 50_000),
+         (True, 300, 200_000))  # fmt: skip
 
 
-CASES = (
-    Case(False, 11, 5_000),
-    Case(False, 57, 30_000),
-    Case(True, 20, 20_000),
-    Case(True, 57, 30_000),
-    Case(True, 100, 50_000),
-    Case(True, 300, 200_000),
-)
-
-
-def release_of(case: Case) -> dpi.NewtonRelease | dpi.GlmNewtonRelease:
+def release_of(logistic: bool, d: int, n_records: int) -> dpi.NewtonRelease | dpi.GlmNewtonRelease:
     """Return one release of the case."""
     rng = np.random.default_rng(SEED)
-    features = autoregressive(case.n_records, case.d, 0.5)(rng)
-    predictor = features @ (rng.normal(size=case.d) / np.sqrt(case.d))
-    if case.logistic:
-        response, model = (rng.random(case.n_records) < special.expit(predictor)) + 0.0, dpi.models.LogisticRegression
+    features = autoregressive(n_records, d, 0.5)(rng)
+    predictor = features @ (rng.normal(size=d) / np.sqrt(d))
+    if logistic:
+        response, model = (rng.random(n_records) < special.expit(predictor)) + 0.0, dpi.models.LogisticRegression
     else:
-        response, model = predictor + rng.normal(size=case.n_records), dpi.models.LinearRegression
-    chosen = model(case.d)
-    plan = dpi.plan_newton(chosen, target_epsilon=1.0, target_delta=1e-6, n_records=case.n_records)
+        response, model = predictor + rng.normal(size=n_records), dpi.models.LinearRegression
+    chosen = model(d)
+    plan = dpi.plan_newton(chosen, target_epsilon=1.0, target_delta=1e-6, n_records=n_records)
     return dpi.run_newton(
-        chosen, features, response, plan=plan, n_records=case.n_records,
-        response_scale=None if case.logistic else 1.0, random_source=InsecureRNG(SEED),
+        chosen, features, response, plan=plan, n_records=n_records,
+        response_scale=None if logistic else 1.0, random_source=InsecureRNG(SEED),
     )  # fmt: skip
 
 
@@ -115,11 +100,10 @@ def main() -> None:
     if arguments.adult:
         time_posterior("Adult", adult_release(), arguments.repeats)
         return
-    for case in CASES:
-        if arguments.smallest <= case.d <= arguments.largest:
-            kind = "logistic" if case.logistic else "linear  "
-            name = f"{kind}  {case.d:3d} weights  N {case.n_records:6d}"
-            time_posterior(name, release_of(case), arguments.repeats)
+    for logistic, d, n_records in CASES:
+        if arguments.smallest <= d <= arguments.largest:
+            name = f"{'logistic' if logistic else 'linear  '}  {d:3d} weights  N {n_records:6d}"
+            time_posterior(name, release_of(logistic, d, n_records), arguments.repeats)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Partial pooling on one release: errors of sites' effects beside no pooling, coverage of scales, agreement, seconds.
 
-    python bench/coverage/levels.py [--adult] [--agree] [--cells 160] [--part 0] [--out bench/results/levels.jsonl]
+    python bench/coverage/levels.py [--adult] [--agree] [--cells 160] [--out bench/results/levels.jsonl]
 
 Cells: 50 sites of unequal size (Dirichlet shares of 5), one covariate, effects of sites from N(0, tau**2).  The seed
 was written before anything ran: 20261124.  It draws family (gaussian, binomial, poisson), records (2000 to 30 000),
@@ -8,7 +8,7 @@ epsilon (0.5, 1, 3) and tau (0.03 to 1.2; gaussian in units of the noise).  Even
 constant was tuned on either.  A row takes cells by tau over the standard error that an effect has without pooling.
 Ratio: squared errors of the effects about their mean over the square of that standard error, summed over cells, pooled
 over not.  Flagged: the release hides more than a fifth of the directions of the features, as its summary says, or has
-a warning.  The file takes up again; --part 0 or 1 runs the even or the odd cells.
+a warning.  The file takes up again.
 
 --agree: without noise to speak of (epsilon 10**6), effects and fixed coefficients beside lme4 (R), and the law of tau
 beside quadrature on the records; differences in standard errors.
@@ -185,18 +185,17 @@ def tabulate(rows: list[dict[str, Any]]) -> None:
     print(f"least share of accepted moves: {min(r['moved'] for r in rows if r['target'] != 'PopulationRelease'):.2f}")
 
 
-def run_cells(count: int, path: Path, part: int | None) -> None:
+def run_cells(count: int, path: Path) -> None:
     """Run the cells that the file lacks, and tabulate all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     done = {row["cell"] for row in rows}
     for number in range(count):
-        if number not in done and part in (None, number % 2):
+        if number not in done:
             rows.append(one_cell(number))
             with path.open("a") as file:
                 file.write(json.dumps(rows[-1]) + "\n")
-    if part is None:
-        tabulate([row for row in rows if row["cell"] < count])
+    tabulate([row for row in rows if row["cell"] < count])
 
 
 def tau_on_records(table: dict[str, Any], scale: float) -> tuple[float, float]:
@@ -354,7 +353,6 @@ def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, default=160)
-    parser.add_argument("--part", type=int, choices=(0, 1))
     parser.add_argument("--agree", action="store_true")
     parser.add_argument("--adult", action="store_true")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "levels.jsonl")
@@ -364,7 +362,7 @@ def main() -> None:
     elif asked.agree:
         agree()
     else:
-        run_cells(asked.cells, asked.out, asked.part)
+        run_cells(asked.cells, asked.out)
 
 
 if __name__ == "__main__":

@@ -77,8 +77,7 @@ def mixture_of(scores: Scores, request: PosteriorRequest) -> Mixture:
             kept.append((*_normal_laws(given), given.misfit))
             report(min(100 * len(kept) // most, 99), 100)
         location, variance, factor, misfit = (np.concatenate(part) for part in zip(*kept, strict=True))
-        n = location.shape[1]
-        error = monte_carlo_error(location.reshape(-1, _SETS, n), variance.reshape(-1, _SETS, n))
+        error = monte_carlo_error(location, variance, _SETS)
         worst = float(np.max(error.quantile))
         if worst < tuning.TUNING.aim or wanted >= most:
             break
@@ -93,7 +92,7 @@ def mixture_of(scores: Scores, request: PosteriorRequest) -> Mixture:
         if request.check_convergence and not request.fallback:
             raise NumericalError(f"{said}: pass check_convergence=False")
         said = f"{said}: more than {tuning.TUNING.error:.0%}"
-    data = np.zeros((n, n))
+    data = np.zeros((location.shape[1], location.shape[1]))
     data[:d, :d] = scores.without_noise(draws)
     data[d:, d:] = variance[:, d:].mean(axis=0)
     return Mixture(theta_of_draws(location, variance, factor, data), error, f"{said}.", misfit)

@@ -31,13 +31,14 @@ class MonteCarloError:
     equivalent_draws: FloatArray
 
 
-def monte_carlo_error(location: FloatArray, variance: FloatArray) -> MonteCarloError:
+def monte_carlo_error(location: FloatArray, variance: FloatArray, sets: int) -> MonteCarloError:
     """Return the Monte Carlo error of a mixture of N(location, variance) over draws and independent sets.
 
     Parameters
     ----------
-    location, variance : (S, C, n) arrays
-        Of C sets.
+    location, variance : (S, n) arrays
+    sets : int
+        How many independent sets the draws are, innermost.
 
     Notes
     -----
@@ -45,6 +46,7 @@ def monte_carlo_error(location: FloatArray, variance: FloatArray) -> MonteCarloE
     distribution function there, divided by the density (Doss, Flegal, Jones and Neath 2014, with the distribution
     function of each normal in place of an indicator).
     """
+    location, variance = (part.reshape(-1, sets, part.shape[1]) for part in (location, variance))
     mean = location.mean(axis=(0, 1))
     total = variance.mean(axis=(0, 1)) + np.square(location - mean).mean(axis=(0, 1))
 

@@ -73,8 +73,10 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
     location, precisions, data, inside, squared_shift = _laws(release, model, rng)
     told: tuple[str, ...] = ()
     variance = np.diagonal(np.linalg.inv(precisions), axis1=1, axis2=2)
-    alone, error = variance.mean(axis=0) - inside, _error(location, variance)
+    alone = variance.mean(axis=0) - inside
+    error: FloatArray | None = monte_carlo_error(location, variance, _SETS).quantile
     if isinstance(model, PersonModel):
+        error = None  # of what is drawn below
         bounded = bounded_effects(model, location, precisions, rng)
         location, precisions = bounded.location, bounded.precision
         told = tuple(name for name, far in zip(_EFFECTS, bounded.distance, strict=False) if far < NOT_TOLD)
@@ -130,24 +132,17 @@ def _laws(
     # Each law of a model of persons is drawn from several times: as many laws as at first.
     most = _DRAWS if bounded else int(np.clip(_MOST_ENTRIES // n**2, _DRAWS, _MOST_DRAWS)) // _SETS * _SETS
     while True:
-        new = min(max(_DRAWS, 3 * len(slopes)), most - len(slopes))
-        drawn = shrunken + spread * _symmetric_normal(rng, new, n)
+        drawn = shrunken + spread * _symmetric_normal(rng, min(max(_DRAWS, 3 * len(slopes)), most - len(slopes)), n)
         slopes = np.concatenate((slopes, _positive_definite(drawn, level)))
         location, precisions, data = _given_slopes(release, slopes, noise, 1.0, flat)
         within = np.diagonal(np.linalg.inv(precisions), axis1=1, axis2=2)
-        if len(slopes) >= most or np.max(_error(location, within)) < tuning.TUNING.aim:
+        if len(slopes) >= most or np.max(monte_carlo_error(location, within, _SETS).quantile) < tuning.TUNING.aim:
             break
     inside = within.mean(axis=0)
     squared_shift = release.squared_shift + _not_arrived(release, location, inside)
     if squared_shift > 0.0:
         location, precisions, _ = _given_slopes(release, slopes, noise, 1.0 / (1.0 + squared_shift), flat)
     return location, precisions, data, inside, squared_shift
-
-
-def _error(location: FloatArray, variance: FloatArray) -> FloatArray:
-    """Return the Monte Carlo error of quantiles of a mixture of N(location, variance), (n,)."""
-    shape = -1, _SETS, location.shape[1]
-    return monte_carlo_error(location.reshape(shape), variance.reshape(shape)).quantile
 
 
 def _noise_and_distance(release: OwnNewtonRelease, slope: FloatArray, spread: FloatArray) -> FloatArray:

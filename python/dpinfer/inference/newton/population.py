@@ -424,9 +424,8 @@ def _theta(
         grown = np.zeros(wide.shape[1:])
         grown[:-1, :-1], grown[-1, -1] = data, 2.0 * deviation**2 / 3.0
         data = grown
-    by_batch = (location.reshape(-1, _BATCHES, location.shape[1]), variance.reshape(-1, _BATCHES, location.shape[1]))
-    theta = theta_of_draws(*by_batch, factor, data)
-    return theta, monte_carlo_error(*by_batch), (location[:, : release.n_coef], covariance)
+    theta = theta_of_draws(location, variance, factor, data)
+    return theta, monte_carlo_error(location, variance, _BATCHES), (location[:, : release.n_coef], covariance)
 
 
 def _verdict(population: _Population, found: dict[str, str]) -> str:

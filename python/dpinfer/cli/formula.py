@@ -29,6 +29,7 @@ from dpinfer.cli.pipeline import after_spending, calibration_of, interruptible, 
 from dpinfer.cli.summary import as_comment
 from dpinfer.errors import FallbackWarning
 from dpinfer.fitting import FitPlan
+from dpinfer.fitting.files import RELEASE_FILE
 from dpinfer.fitting.report import render
 from dpinfer.formulas import RegressionFit, plan_regression, regression
 from dpinfer.formulas.completion import Completion
@@ -217,7 +218,6 @@ def write_regression(
     *,
     test: Path | None = None,
     notes: Sequence[str] = (),
-    name: str = "fit.release",
     **content: Any,
 ) -> str:
     """Write the table, the schema and the report, and return the results for the terminal.
@@ -233,12 +233,11 @@ def write_regression(
         Records to check the calibration on.
     notes : sequence of str
         Further warnings.
-    name : str
-        Of the release's file.
     content
         Further fields of :class:`dpinfer.fitting.report.ReportContent`.
     """
-    names = [each for each in (name, "plan.json", "regression.json", "fit.posterior") if (folder.path / each).exists()]
+    kept = (RELEASE_FILE, "plan.json", "regression.json", "fit.posterior")
+    names = [each for each in kept if (folder.path / each).exists()]
     comment = as_comment(fit.release.guarantee)
     names.append(folder.write("schema.toml", comment + fit.design.schema.to_toml()).name)
     posterior = fit.fit.maybe_posterior
@@ -257,7 +256,6 @@ def write_regression(
         calibration=curve,
         pictures=pictures,
         notes=[*notes, *failures],
-        release_name=name,
         **content,
     )
     names.append(folder.write("report.html", render(page)).name)

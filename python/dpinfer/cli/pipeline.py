@@ -5,7 +5,7 @@ import shlex
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -245,10 +245,8 @@ def analyse(
     folder: OutputFolder | None,
     title: str,
     release_name: str,
-    about: str = "",
     notes: Sequence[str] = (),
     test: UnreadTable | None = None,
-    reference: Mapping[str, float] | None = None,
 ) -> Results:
     """Compute the posterior of a release and, given a folder, write the table, the pictures and the report.
 
@@ -260,7 +258,7 @@ def analyse(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         posterior = noise_aware_posterior(release, request)
-        rows = estimate_rows(posterior, level=request.level, reference=reference)
+        rows = estimate_rows(posterior, level=request.level)
     calibration, failures = (None, []) if test is None else calibration_of(lambda: _predicted(posterior, test))
     failures += [str(item.message) for item in caught if issubclass(item.category, FallbackWarning)]
     files: list[Path] = []
@@ -280,7 +278,6 @@ def analyse(
             notes=[*notes, *failures, *messages],
             calibration=calibration,
             pictures=pictures,
-            about=about,
         )
         files += [
             folder.write(f"{name}.png", picture[1], lasting=False)

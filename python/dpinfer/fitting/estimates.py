@@ -1,7 +1,7 @@
 """Estimates of a report: a row for each parameter with a picture of its interval, and the causes of its width."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,9 +49,7 @@ class EstimateRow:
         return self.reference is not None and self.low <= self.reference <= self.high
 
 
-def estimate_rows(
-    posterior: Posterior, *, level: float, reference: Mapping[str, float] | None = None
-) -> list[EstimateRow]:
+def estimate_rows(posterior: Posterior, *, level: float) -> list[EstimateRow]:
     """Return a row for each parameter of a posterior, in the model's own space.
 
     **Privacy.** Post-processing of a Release.
@@ -78,7 +76,6 @@ def estimate_rows(
             # A noise variance has other units than weights.
             unit=None if name == "noise_variance" else 1.0,
             remark=remark,
-            reference=None if reference is None else reference.get(name),
         )
         for name, remark, (mean, sd, low, high, records, privacy, prior) in zip(
             posterior.names, posterior.summary().flags, table.tolist(), strict=True

@@ -8,9 +8,8 @@ import pytest
 from scipy import special
 
 import dpinfer as dpi
-from dpinfer.errors import BackendUnavailableError, CheckpointError, RecordError
+from dpinfer.errors import CheckpointError, RecordError
 from dpinfer.mechanism import RowSource, RunCheckpoint
-from dpinfer.mechanism.sums import find_sum
 from dpinfer.models import GeneralizedLinearModel, GradientModel, LogisticRegression, model_from_dict, register_model
 from dpinfer.testing import InsecureRNG
 
@@ -309,11 +308,6 @@ def test_a_source_is_checked_block_by_block(records):
     once = iter([(X, y)])
     with pytest.raises(RecordError, match="same rows in every pass"):
         run(LogisticRegression(3), RowSource(lambda: once), None, max_grad_norm=1.0)
-
-
-def test_a_backend_that_is_not_there_is_no_other():
-    with pytest.raises(BackendUnavailableError, match="cuda"):
-        find_sum("gradients", "glm", "cuda")
 
 
 def test_code_that_returns_its_argument_and_fails_for_a_record_sums_the_others(records):

@@ -158,7 +158,7 @@ def _noise_and_distance(release: OwnNewtonRelease, slope: FloatArray, spread: Fl
     return np.asarray(noise + error * away)
 
 
-def law_of_effects(release: OwnNewtonRelease, model: PersonModel, seed: int = 0) -> BoundedEffects:
+def law_of_effects(release: OwnNewtonRelease, model: PersonModel) -> BoundedEffects:
     """Return the posterior of a model of persons as a mixture of normals, and what it says of zero.
 
     **Privacy.** Post-processing of a release.
@@ -167,9 +167,8 @@ def law_of_effects(release: OwnNewtonRelease, model: PersonModel, seed: int = 0)
     ----------
     release : OwnNewtonRelease
     model : PersonModel
-    seed : int
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     location, precisions, *_ = _laws(release, model, rng)
     return bounded_effects(model, location, precisions, rng)
 

@@ -110,14 +110,14 @@ def covariance(
     return result.reshape(hessian.shape)
 
 
-def spectral_radius(A: npt.ArrayLike, learning_rate: npt.ArrayLike, sample_rate: float, *, form: str = "auto") -> Any:
+def spectral_radius(A: npt.ArrayLike, learning_rate: npt.ArrayLike, sample_rate: float) -> Any:
     """Return the largest modulus of the eigenvalues of ``I - kappa diag(learning_rate) A``; stable below 1.
 
     **Privacy.** Reads no records.
 
     Parameters
     ----------
-    A, learning_rate, sample_rate, form
+    A, learning_rate, sample_rate
         As in :func:`covariance`.
 
     Returns
@@ -135,7 +135,7 @@ def spectral_radius(A: npt.ArrayLike, learning_rate: npt.ArrayLike, sample_rate:
     >>> spectral_radius([[2.0, 0.5], [0.5, 1.0]], 0.1, 1.0).round(4)
     np.float64(0.9207)
     """
-    return np.max(np.abs(1.0 - _contractions(A, learning_rate, sample_rate, form)), axis=-1)
+    return np.max(np.abs(1.0 - _contractions(A, learning_rate, sample_rate, "auto")), axis=-1)
 
 
 def mixing_time(
@@ -177,25 +177,21 @@ def mixing_time(
         return np.where(slowest > 0.0, 1.0 / np.maximum(slowest, 0.0), np.inf)[()]
 
 
-def max_learning_rate(
-    A: npt.ArrayLike, sample_rate: float, *, direction: npt.ArrayLike = 1.0, form: str = "auto"
-) -> Any:
-    """Return the supremum of the factors c for which the recursion with rates ``c * direction`` is stable.
+def max_learning_rate(A: npt.ArrayLike, sample_rate: float) -> Any:
+    """Return the supremum of the learning rates for which the recursion is stable.
 
     **Privacy.** Reads no records.
 
     Parameters
     ----------
-    A, sample_rate, form
+    A, sample_rate
         As in :func:`covariance`.
-    direction : float, (d,) or (..., d) array
-        Relative learning rates, positive; 1 by default, so that the result is a learning rate.
 
     Returns
     -------
     float or (...) array
-        ``min 2 Re(m) / |m|**2`` over the eigenvalues m of ``kappa diag(direction) A``; 0 where one of them has no
-        positive real part, for then no rate is stable.  For symmetric A and equal rates: ``2 / (kappa l_max)``.
+        ``min 2 Re(m) / |m|**2`` over the eigenvalues m of ``kappa A``; 0 where one of them has no
+        positive real part, for then no rate is stable.  For symmetric A: ``2 / (kappa l_max)``.
 
     Raises
     ------
@@ -207,7 +203,7 @@ def max_learning_rate(
     >>> max_learning_rate([50.0, 20.0], 0.1)
     np.float64(0.4)
     """
-    values = _contractions(A, direction, sample_rate, form, name="direction")
+    values = _contractions(A, 1.0, sample_rate, "auto")
     with np.errstate(divide="ignore", invalid="ignore"):
         limits = 2.0 * values.real / np.abs(values) ** 2
     return np.min(np.where(values.real > 0.0, limits, 0.0), axis=-1)
@@ -341,15 +337,13 @@ def _vectors(name: str, value: npt.ArrayLike, batch: tuple[int, ...], width: int
     return np.ascontiguousarray(array.reshape(-1, width))
 
 
-def _contractions(
-    A: npt.ArrayLike, rate: npt.ArrayLike, sample_rate: float, form: str, name: str = "learning_rate"
-) -> npt.NDArray[Any]:
+def _contractions(A: npt.ArrayLike, rate: npt.ArrayLike, sample_rate: float, form: str) -> npt.NDArray[Any]:
     """Return the eigenvalues of ``kappa diag(rate) A``, (..., d)."""
     hessian, form = _hessian(A, form)
     kappa = check_interval("sample_rate", sample_rate, 0.0, 1.0, high_open=False)
     width = hessian.shape[-1]
     batch = hessian.shape[:-1] if form == "diagonal" else hessian.shape[:-2]
-    rates = _vectors(name, rate, batch, width, positive=True)
+    rates = _vectors("learning_rate", rate, batch, width, positive=True)
     rates = rates if rates.ndim == 1 else rates.reshape(*batch, width)
     if form == "diagonal":
         return np.asarray(kappa * rates * hessian)

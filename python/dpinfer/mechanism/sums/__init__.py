@@ -1,7 +1,7 @@
 """Sums over the records of a model: compiled kernels and NumPy code.
 
 A model names its kind of sum (``gradient_sum``, ``site_sum``); a registry holds functions that open a session of that
-kind on a backend. A new kernel, source or backend registers here and changes nothing else.
+kind. A new kernel or source registers here and changes nothing else.
 
 **Privacy.** Sessions hold the records.  Only sums with noise leave the mechanism.
 """

@@ -188,22 +188,15 @@ class ConjugateSession:
         return self._native.noisy_sum(step, noise_multiplier)
 
 
-def open_gradients(
-    model: Model, records: Records | RowSource, settings: SessionSettings, backend: str = "cpu"
-) -> GradientSession:
+def open_gradients(model: Model, records: Records | RowSource, settings: SessionSettings) -> GradientSession:
     """Return a session over checked records, in memory or read anew for every step.
 
     **Privacy.** The session reads the records.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If the backend has no sum for the model.
     """
     session: GradientSession = (
-        StreamedSession(model, records, settings, backend)
+        StreamedSession(model, records, settings)
         if isinstance(records, RowSource)
-        else find_sum("gradients", model.gradient_sum, backend)(model, records, settings)
+        else find_sum("gradients", model.gradient_sum)(model, records, settings)
     )
     return session
 
@@ -230,9 +223,9 @@ class StreamedSession:
         Checked.
     """
 
-    def __init__(self, model: Model, source: RowSource, settings: SessionSettings, backend: str) -> None:
+    def __init__(self, model: Model, source: RowSource, settings: SessionSettings) -> None:
         self._model, self._source, self._settings = model, source, settings
-        self._open = find_sum("gradients", model.gradient_sum, backend)
+        self._open = find_sum("gradients", model.gradient_sum)
 
     def prepare(self, loc: FloatArray, raw_scale: FloatArray, draws: FloatArray | None) -> FloatArray:
         """Note the step's state, and return the prior's gradient, from a session without records."""

@@ -1,16 +1,14 @@
-"""Registry of the code that sums the records of a model, by kind of sum, kind of model, and backend."""
+"""Registry of the code that sums the records of a model, by kind of sum and kind of model."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from dpinfer.errors import BackendUnavailableError
-
 Opener = TypeVar("Opener", bound=Callable[..., Any])
 
-_OPENERS: dict[tuple[str, str, str], Callable[..., Any]] = {}
+_OPENERS: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
-def sums(quantity: str, kind: str, backend: str = "cpu") -> Callable[[Opener], Opener]:
+def sums(quantity: str, kind: str) -> Callable[[Opener], Opener]:
     """Register a function that opens a session over records, as a decorator.
 
     Parameters
@@ -18,25 +16,24 @@ def sums(quantity: str, kind: str, backend: str = "cpu") -> Callable[[Opener], O
     quantity : {"gradients", "sites"}
     kind : str
         The value of a model's `gradient_sum` or `site_sum`.
-    backend : str
     """
 
     def register(opener: Opener) -> Opener:
-        _OPENERS[quantity, kind, backend] = opener
+        _OPENERS[quantity, kind] = opener
         return opener
 
     return register
 
 
-def find_sum(quantity: str, kind: str | None, backend: str = "cpu") -> Callable[..., Any]:
+def find_sum(quantity: str, kind: str | None) -> Callable[..., Any]:
     """Return the function that opens a session.
 
     Raises
     ------
-    BackendUnavailableError
-        If there is none: never another backend in its place.
+    TypeError
+        If there is none.
     """
-    opener = _OPENERS.get((quantity, str(kind), backend))
+    opener = _OPENERS.get((quantity, str(kind)))
     if opener is None:
-        raise BackendUnavailableError(f"no backend {backend!r} sums the {quantity} of models of kind {kind!r}")
+        raise TypeError(f"no code sums the {quantity} of models of kind {kind!r}")
     return opener

@@ -98,11 +98,11 @@ def count_labels(name: str, values: Any) -> Counter[str]:
     return labels_of(as_values(name, values))
 
 
-def _check_column(name: str, values: Any) -> None:
-    check_container(name, values)
+def _check_column(values: Any) -> None:
+    check_container("records", values)
     shape = known_shape(values)
     if shape is not None and len(shape) != 1:
-        raise RecordError(f"{name} must be one column of labels, got {len(shape)} dimensions")
+        raise RecordError(f"records must be one column of labels, got {len(shape)} dimensions")
 
 
 def check_names(argument: str, names: Any) -> tuple[str, ...]:
@@ -377,7 +377,7 @@ def release_categories(
     names = check_names("records", list(columns))
     for column in columns.values() if type(columns) is dict else ():
         # Other mappings may read records to give a column.
-        _check_column("records", column)
+        _check_column(column)
     control = RunControl.checked(random_source=random_source, ledger=ledger)
     each, failure = shared(epsilon, len(names)), shared(delta, len(names))
     threshold = least_threshold(each, failure, replace=relation is Adjacency.REPLACE_ONE)

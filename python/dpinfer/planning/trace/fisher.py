@@ -72,7 +72,6 @@ def predict_tied(
     noise_multiplier: float,
     max_grad_norm: float,
     information: FloatArray | None = None,
-    n_draws: int = _PRIOR_DRAWS,
 ) -> Prediction:
     """Predict the intervals of the recipe "tied", averaged over the model's prior.
 
@@ -87,8 +86,6 @@ def predict_tied(
     n_steps : int
     information : (n,) array, optional
         Information of one record about each parameter, if known better than the model's at its prior.
-    n_draws : int
-        Parameters drawn from the prior.
 
     Returns
     -------
@@ -109,7 +106,7 @@ def predict_tied(
         draws = prior_mean[None, :]
     else:
         generator: Any = model
-        draws = generator.unconstrain(generator.sample_prior(n_draws, np.random.default_rng(_SEED)))
+        draws = generator.unconstrain(generator.sample_prior(_PRIOR_DRAWS, np.random.default_rng(_SEED)))
     rows = []
     for theta in draws:
         own: Any = model

@@ -305,7 +305,7 @@ class Posterior:
         parts, linear = self.distribution.variance_parts(), self._space.linear
         total, added = parts.data + parts.privacy + parts.approximation, parts.privacy + parts.approximation
         (records, noise, prior), known = causes(self), parts.privacy
-        if np.any(linear):
+        if self.units is not None:
             rows = np.where(linear[:, None], self._space.rows, np.eye(self.n_params))
             records, noise, prior = causes(self, rows)
             total = np.where(linear, self._moments[1], total)

@@ -112,7 +112,7 @@ def noise_aware_posterior(
     Returns
     -------
     Posterior
-        Its `method`, `hessian` and `prior` describe the computation.
+        Its `computed` describes the computation; `method`, `hessian` and `prior` are those of the request.
 
     Raises
     ------

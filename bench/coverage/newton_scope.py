@@ -284,11 +284,9 @@ def _report_flags(own: list[Result]) -> None:
     for name, most in (("all runs", 1000), ("up to 25 weights", 25)):
         runs = [run for result in own for run in result.runs if len(run["covered"]) <= most]
         seconds, errors = (np.array([run[key] for run in runs]) for key in ("seconds", "mcse"))
-        times, wrong = (
-            f"median {np.median(x):.3f}, 95% {np.quantile(x, 0.95):.3f}, most {x.max():.3f}" for x in (seconds, errors)
-        )
-        above = np.mean(errors > 0.05)
-        print(f"{name} ({len(runs)}): CPU seconds {times}; Monte Carlo error {wrong}, above 5% in {above:.3f}")
+        for what, x in ((f"{name} ({len(runs)}): CPU seconds", seconds), ("  Monte Carlo error", errors)):
+            print(f"{what}: median {np.median(x):.3f}, 95% {np.quantile(x, 0.95):.3f}, most {x.max():.3f}")
+        print(f"  above 5% in {np.mean(errors > 0.05):.3f}")
     power = []
     for result in own:
         size = sum(len(run["covered"]) for run in result.runs)
@@ -459,10 +457,10 @@ def _with_nuts(law: MomentsLaw, compiled: dict[int, Any]) -> tuple[FloatArray, f
 
 def _error(weights: FloatArray, ends: FloatArray) -> FloatArray:
     """Return the standard errors of quantiles of chains, (2, d)."""
-    from numpyro import diagnostics
+    from numpyro.diagnostics import effective_sample_size
 
     near = np.quantile(weights, LEVELS[:, None] + [-0.015, 0.015], axis=(0, 1))
-    sizes = np.stack([diagnostics.effective_sample_size((weights < end).astype(float)) for end in ends])
+    sizes = np.stack([effective_sample_size((weights < end).astype(float)) for end in ends])
     return np.asarray((near[:, 1] - near[:, 0]) / 0.03 * np.sqrt(0.05 * 0.95 / sizes))
 
 

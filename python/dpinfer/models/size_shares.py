@@ -23,6 +23,8 @@ _SURE_TOGETHER, _TOGETHER = 3.8, (2, 3, 4)
 # least, does not count by itself.
 HIDDEN_SIZES = 0.2 / _SURE_ALONE
 _HIDDEN = np.array([0.4, 0.2])  # of the records that noise may hide in the next intervals
+_LONGEST = 0.5  # ratio of successive shares of the longest tail with a variance: it falls with the square of the size
+_LEVELS, _REACH = (np.arange(64) + 0.5) / 64.0, 6.0  # of a tail that noise hides, in its standard deviations
 _FIRST = 0.5  # clip of the first score over that of the others: their difference shows the direction of a tail
 # Factors of the prior variance of the clipped part, and the standard deviation of their binary logarithm.
 _FACTORS, _FACTOR_SPREAD = np.exp2(np.arange(-6.0, 5.0)), 2.0
@@ -103,11 +105,17 @@ class SizeShares:
     groups: bool = True
 
     @cached_property
-    def shares(self) -> FloatArray:
-        """Shares that exceed the noise, and beyond them the expectation of a share that is not negative."""
+    def _last(self) -> int:
+        """Place of the last share that exceeds the noise."""
         last = int(np.max(np.flatnonzero(self.noisy > _SURE_ALONE * self.stddev), initial=0))
         while last + 1 < self.noisy.size and self.noisy[last + 1] > _SURE * self.stddev:
             last += 1
+        return last
+
+    @cached_property
+    def shares(self) -> FloatArray:
+        """Shares that exceed the noise, and beyond them the expectation of a share that is not negative."""
+        last = self._last
         likely = np.zeros_like(self.noisy)
         if self.expected is not None:
             likely = np.clip(self.expected, 0.0, np.maximum(self.noisy + _SURE * self.stddev, 0.0))
@@ -138,6 +146,29 @@ class SizeShares:
                     found, clearest = slice(first + place, first + place + width), float(clear[place])
         return found
 
+    @cached_property
+    def longest(self) -> FloatArray:
+        """Shares with a tail that goes on as the last visible ones fall, as far as the noisy ones allow.
+
+        Beyond them shares are `level` times a geometric series; `level` is uniform on (0, 1) before the noisy shares
+        are seen, and its mean given them counts.
+        """
+        last = self._last
+        start, before = self.noisy[last], self.noisy[last - 2] if last > 1 else 0.0
+        if start <= 0.0 or last + 1 == self.noisy.size:
+            return self.shares
+        ratio = min(math.sqrt(start / before), _LONGEST) if before > 0.0 else _LONGEST
+        tail = start * ratio ** np.arange(1, self.noisy.size - last)
+        spread = self.stddev / float(np.linalg.norm(tail))
+        centre = float(tail @ self.noisy[last + 1 :]) * (spread / self.stddev) ** 2
+        low, high = max(min(centre, 1.0) - _REACH * spread, 0.0), min(max(centre, 0.0) + _REACH * spread, 1.0)
+        level = low + (high - low) * _LEVELS
+        logs = -0.5 * np.square((level - centre) / spread)
+        weight = np.exp(logs - logs.max())
+        counted = self.shares.copy()
+        counted[last + 1 :] = np.maximum(counted[last + 1 :], float(weight @ level / np.sum(weight)) * tail)
+        return counted
+
     @property
     def mean_square(self) -> float:
         """E a**2 of the size a."""
@@ -154,11 +185,15 @@ class SizeShares:
 
     def bias(self, bound: float) -> float:
         """Return the largest bias of the mean of a vector of this size, clipped at `bound`: half of E (a - bound)+."""
-        return _ONE_WAY * float(np.sum(self.shares * np.maximum(_MIDDLES - bound, 0.0)))
+        return _ONE_WAY * float(np.sum(self.longest * np.maximum(_MIDDLES - bound, 0.0)))
 
     def lost_square(self, bound: float) -> float:
         """Return half of E (a**2 - bound**2)+."""
         return _ONE_WAY * float(np.sum(self.shares * np.maximum(np.square(_MIDDLES) - bound**2, 0.0)))
+
+    def square_between(self, near: float, far: float) -> float:
+        """Return E (min(a, far) - near)+**2."""
+        return float(np.sum(self.shares * np.square(np.maximum(np.minimum(_MIDDLES, far) - near, 0.0))))
 
     def kept(self, bound: float) -> float:
         """Return the share of E a**2 that a clip at `bound` keeps, taken for a half where it is less."""

@@ -289,6 +289,7 @@ def one_run(problem: Problem, target: str, index: int) -> dict[str, Any]:
         "off": float(np.median(np.abs(0.5 * (low + high) - estimate) / stddev)),
         "warnings": posterior.diagnostics.warnings,
         "unresolved": int(posterior.diagnostics.n_unresolved),
+        "information": posterior.diagnostics.information_pvalue,
     }
 
 
@@ -425,6 +426,15 @@ def _report_half(half: str, items: list[dict[str, Any]]) -> None:
                 f"{np.median([row['width'] for row in rows]):.2f}, off by "
                 f"{np.median([row['off'] for row in rows]):.2f} standard errors"
             )
+
+
+def _report_white(items: list[dict[str, Any]]) -> None:
+    found: dict[str, list[bool]] = {}
+    for item in items:
+        source = "real" if item["cell"]["source"] in TABLES else item["cell"]["source"]
+        found.setdefault(source, []).extend(run["information"] < 0.01 for run in item["runs"])
+    shares = (f"{source} {np.mean(below):.3f} of {len(below)}" for source, below in sorted(found.items()))
+    print(f"  White's comparison below 0.01, share of linear runs: {', '.join(shares)}")
 
 
 def main() -> None:

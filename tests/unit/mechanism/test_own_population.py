@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import optimize, stats
+from tests.reference.framework_models import two_layer_network, weibull_in_jax
 from tests.reference.own_models import EXAMPLES
 
 import dpinfer as dpi
@@ -58,6 +59,29 @@ def test_with_much_budget_it_is_maximum_likelihood_with_robust_errors(rng, sampl
     assert "The parameters are the population" in posterior.diagnostics.verdict
     # The dispersion is counted before its map, and shown after it.
     assert posterior.mean[-1] == pytest.approx(np.exp(found[-1]), rel=0.05)
+
+
+def test_a_regression_in_jax_is_maximum_likelihood_with_robust_errors(rng):
+    pytest.importorskip("jax")
+    twin = EXAMPLES["censored Weibull"]()
+    X = twin.features(4000, rng)
+    words = rng.integers(0, 2**64, (4000, twin.model.n_words), dtype=np.uint64)
+    y = twin.model.draw_responses(twin.model.parameters.prior_mean, X, words)
+    found, covariance = without_privacy(twin.model, X, y)
+    theta = dpi.noise_aware_posterior(run(weibull_in_jax().model, X, y, epsilon=300.0)).distribution
+    stddev = np.sqrt(np.diag(covariance))
+    np.testing.assert_array_less(np.abs(theta.marginals.mean - found), 0.25 * stddev)
+    np.testing.assert_allclose(np.sqrt(np.diag(theta.covariance)), stddev, rtol=0.08)
+
+
+def test_a_network_in_pytorch_releases_the_population_as_its_twin_in_numpy_does():
+    pytest.importorskip("torch")
+    example = two_layer_network()
+    X = example.features(1000, np.random.default_rng(8))
+    y = (X[:, 0] > 0.3) * 1.0
+    own, twin = (run(model, X, y, epsilon=3.0) for model in (example.model, example.twin))
+    np.testing.assert_allclose(own.scores, twin.scores, atol=1e-6)
+    np.testing.assert_allclose(own.meat, twin.meat, atol=1e-6)
 
 
 @pytest.mark.statistical

@@ -14,7 +14,7 @@ __all__ = ["Comparison", "compare_centres", "compare_widths"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_LEVEL = 0.01  # false-positive rate on true models, which bench/coverage/white.py measures
+_LEVEL = 0.01  # false-positive rate on true models, which bench/coverage/real_responses.py measures
 _INDEPENDENT = 0.5  # share of the entries of a matrix that vary by themselves
 _MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is clipped there
 

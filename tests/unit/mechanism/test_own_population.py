@@ -79,9 +79,12 @@ def test_a_network_in_pytorch_releases_the_population_as_its_twin_in_numpy_does(
     example = two_layer_network()
     X = example.features(1000, np.random.default_rng(8))
     y = (X[:, 0] > 0.3) * 1.0
-    own, twin = (run(model, X, y, epsilon=3.0) for model in (example.model, example.twin))
-    np.testing.assert_allclose(own.scores, twin.scores, atol=1e-6)
-    np.testing.assert_allclose(own.meat, twin.meat, atol=1e-6)
+    own = run(example.model, X, y, epsilon=3.0)
+    twin, other = (run(example.twin, X, y, epsilon=3.0, seed=seed) for seed in (1, 2))
+    apart = [np.abs(found.meat - own.meat).max() / np.abs(own.meat).max() for found in (twin, other)]
+    # Differences of scores and rounding to the lattice.
+    assert apart[0] < 1e-3
+    assert apart[1] > 0.1
 
 
 @pytest.mark.statistical

@@ -154,10 +154,11 @@ class SizeShares:
         are seen, and its mean given them counts.
         """
         last = self._last
-        start, before = self.noisy[last], self.noisy[last - 2] if last > 1 else 0.0
+        start, before = self.noisy[last], np.maximum(self.noisy[max(last - 2, 0) : last], 1e-300)
         if start <= 0.0 or last + 1 == self.noisy.size:
             return self.shares
-        ratio = min(math.sqrt(start / before), _LONGEST) if before > 0.0 else _LONGEST
+        falls = (start / before) ** (1.0 / np.arange(before.size, 0, -1))
+        ratio = float(np.min(falls, initial=_LONGEST))
         tail = start * ratio ** np.arange(1, self.noisy.size - last)
         spread = self.stddev / float(np.linalg.norm(tail))
         centre = float(tail @ self.noisy[last + 1 :]) * (spread / self.stddev) ** 2

@@ -40,11 +40,10 @@ _RESOLVED = 2.0  # an eigenvalue of the bread over the largest of noise alone
 _MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is clipped there
 _SWEEPS = 6  # weights of scores depend on the zero, and the zero on them
 _FIT_LEVEL, _PRIOR_LEVEL = 0.003, 0.005  # as fit_level and prior_level of tuning.py
-# Of the sampling error: shift by the clip that causes a warning.  At 1 a third of the runs of cells that cover were
-# warned of; at 2 a run in eight of those that cover too little was not (the seen half of the study below).
+# Shift by the clip that causes a warning, in sampling errors: few cells that cover enough have it.
 _BIASED = 1.5
 # Kurtosis of the records' lengths over that of normal features, and share of their square that the bread's bound takes:
-# the seen half of bench/coverage/real_responses.py.
+# all three by the seen half of bench/coverage/real_responses.py.
 _LONG, _LOST = 4.0, 0.1
 _DOMINATED = 3.0  # eigenvalue of the bread, in coordinates that whiten shortened features
 

@@ -10,8 +10,6 @@ from dpinfer.models.size_shares import SizeShares
 from dpinfer.release import PopulationRelease
 from dpinfer.release.newton.population import PopulationSums
 
-__all__ = ["Comparison", "compare_centres", "compare_widths"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _LEVEL = 0.01  # false-positive rate on true models, which bench/coverage/real_responses.py measures

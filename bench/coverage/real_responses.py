@@ -415,17 +415,10 @@ def _report_half(half: str, items: list[dict[str, Any]]) -> None:
         rows = [
             found
             for found, item in zip(means, items, strict=True)
-            if low_epsilon <= item["cell"]["epsilon"] < high_epsilon
-            and item["cell"]["n_records"] >= 5000
-            and found["without"] >= ANSWERABLE
+            if low_epsilon <= item["cell"]["epsilon"] < high_epsilon and item["cell"]["n_records"] >= 5000
         ]
-        if rows:
-            print(
-                f"  eps {low_epsilon} to {high_epsilon}, N >= 5000: {len(rows)} cells, covered "
-                f"{np.mean([row['covered'] for row in rows]):.3f}, median width "
-                f"{np.median([row['width'] for row in rows]):.2f}, off by "
-                f"{np.median([row['off'] for row in rows]):.2f} standard errors"
-            )
+        tell(f"  eps {low_epsilon} to {high_epsilon}, N >= 5000", rows, LOW, HIGH, LEAST_ERROR)
+    _report_white([item for item in items if item["cell"]["family"] == "gaussian"])
 
 
 def _report_white(items: list[dict[str, Any]]) -> None:

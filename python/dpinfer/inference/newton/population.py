@@ -260,6 +260,8 @@ class _Population:
         if not (isinstance(self.model, LinearRegression) and isinstance(release, PopulationRelease)):
             return compare_widths(release, sizes, draws, bread, meat, None)
         widths = compare_widths(release, sizes, draws, bread, meat, _LEAST_MEAT * self.usual_variance)
+        if len(release.localise_scores) < 2:
+            return widths
         at, weight, _ = self.zero
         noise = float(np.square(weight) @ np.square(release.score_stddev))
         centres, distances = compare_centres(release, sizes, at, noise, meat)

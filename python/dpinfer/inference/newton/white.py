@@ -125,7 +125,7 @@ def compare_centres(
     -----
     Localising scores are clipped at three times their usual size: where errors are symmetric given x, both have the
     same zero (Hausman 1978).  What differs is noise, the sampling error of what one clip takes off and the other
-    leaves, and steps that have not arrived.  The first is left out: the scale of the residuals is not known there.
+    leaves, and steps that have not arrived.  The first score is left out: its clip rests on a guess of the scale.
     """
     at, scores = release.localise_positions[1:], release.localise_scores[1:]
     away = np.mean(np.square(zero - at), axis=1)

@@ -55,12 +55,14 @@ def test_one_column_has_no_range_and_more_budget_narrows_it():
     single = dpi.plan_fit(dpi.models.LinearRegression(1), **BUDGET)
     assert single.predicted_range == (single.predicted_width,) * 2
     assert " to " not in str(single.choice).splitlines()[1].partition("newton")[2][:20]
-    ends = [
-        dpi.plan_fit(MODEL, **(BUDGET | {"epsilon": epsilon})).predicted_range[1] for epsilon in (0.3, 1.0, 3.0, 30.0)
-    ]
-    assert ends == sorted(ends, reverse=True)
-    # Whatever noise hides, the prior is the widest that comes of it.
-    assert ends[0] <= math.sqrt(1.0 + N * MODEL.prior_scale**2)
+    for target in ("model", "population"):
+        ends = [
+            dpi.plan_fit(MODEL, **(BUDGET | {"epsilon": epsilon}), target=target).predicted_range[1]
+            for epsilon in (0.3, 1.0, 3.0, 30.0)
+        ]
+        assert ends == sorted(ends, reverse=True)
+        # Whatever noise hides, the prior is the widest that comes of it.
+        assert ends[0] <= math.sqrt(1.0 + N * MODEL.prior_scale**2)
 
 
 def test_a_plan_keeps_its_range():

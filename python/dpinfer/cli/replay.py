@@ -96,6 +96,10 @@ COMMAND_OPTIONS: dict[str, Sequence[str]] = {
         *("--ledger", LEDGER, "--dataset", DATASET, "--unknown", "n_records,bounds,categories"),
         *("--formula", "rich ~ age + C(job) + region", "--family", "binomial"),
     ),
+    "formula, ledger, weights, clusters": (
+        *("--ledger", LEDGER, "--dataset", DATASET, "--weights", "age", "--clusters", "job"),
+        *("--formula", "rich ~ region", "--family", "binomial", "--method", "newton", "--n-samples", "20"),
+    ),
     "all records in each step, other options": (
         *("--sample-rate", "1"),
         *("--target", "rich", "--recipe", "tied", "--accountant", "pld", "--max-grad-norm", "2", "--prior-scale", "3"),
@@ -124,7 +128,9 @@ def command_scenario(
         from dpinfer.cli.pictures import draw_all
 
         paths = {key: str(place.folder / key) for key in (RECORDS, SCHEMA, DRAFT, TEST, LEDGER, _CHECKPOINT)}
-        Path(paths[SCHEMA]).write_text(SCHEMA_TOML)
+        # Survey weights have a public mean and spread.
+        weights = "bounds = [0, 100]\nmean = 45\nsd = 17\n" if "--weights" in options else "bounds = [0, 100]\n"
+        Path(paths[SCHEMA]).write_text(SCHEMA_TOML.replace("bounds = [0, 100]\n", weights))
         Path(paths[DRAFT]).write_text(DRAFT_TOML)
         for file, content in ((RECORDS, lines), (TEST, _lines())):
             Path(paths[file]).write_text("\n".join([_HEADER, *content, ""]))

@@ -90,8 +90,7 @@ void person_scores(const PersonKernelTable& kernels, const PersonModel& model, c
   const std::vector<std::int64_t> order = by_rows(model, features, n_persons);
   const std::int64_t width = 1 + model.max_rows * model.n_columns, sets = n_draws + (responses == nullptr ? 0 : 1);
   const std::int64_t numbers = task.n_out * sets, groups = (n_persons + kEight - 1) / kEight;
-  const int team = resolve_threads(n_threads);
-#pragma omp parallel num_threads(team)
+#pragma omp parallel num_threads(resolve_threads(n_threads))
   {
     AlignedVector<double> scratch(static_cast<std::size_t>(task.scratch_length()));
     AlignedVector<double> found(static_cast<std::size_t>(kEight * numbers));

@@ -15,8 +15,9 @@ class Persons : public PersonRows {
  public:
   using PersonRows::PersonRows;
 
-  void read(const EightPersons& persons) {
-    PersonRows::read(persons);
+  // As of the base, and what the family needs.
+  void begin(const EightPersons& persons) {
+    read(persons);
     if (task_.family == PersonFamily::gaussian) prepare();
     if (separable()) prepare_rates();
   }
@@ -335,7 +336,7 @@ class Persons : public PersonRows {
 
 void scores_of_eight(const PersonTask& task, const EightPersons& persons, double* scratch, double* result) {
   Persons eight(task, scratch);
-  eight.read(persons);
+  eight.begin(persons);
   const bool observed = persons.responses[0] != nullptr;
   const int sets = task.n_draws + (observed ? 1 : 0);
   for (int set = 0; set < sets; ++set) {

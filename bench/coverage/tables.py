@@ -1,6 +1,6 @@
 """Tables of the UCI repository from file to coefficients in units, and how often they hold those without privacy.
 
-    python bench/coverage/tables.py [--runs 12] [--only wine ...] [--epsilons 1 3] [--processes 1] [--report DIR]
+    python bench/coverage/tables.py [--runs 12] [--only wine ...] [--epsilons 1 3] [--target auto] [--processes 1]
 
 Schemas are those of examples/. An interval of 90% counts what the records leave open, too; the estimate from these
 very records lies closer to the centre than the truth does, so that shares above 90% are expected where records leave
@@ -91,7 +91,7 @@ class Run:
     seconds: float
 
 
-def run(name: str, epsilon: float, seed: int, folder: Path, report: Path | None) -> Run:
+def run(name: str, epsilon: float, seed: int, folder: Path, report: Path | None, target: str) -> Run:
     """Fit a table, and compare its coefficients with those without privacy."""
     file, formula, family, size = TABLES[name]
     schema = dpi.tabular.Schema.load(EXAMPLES / f"{SCHEMAS.get(name, name)}.toml")
@@ -102,6 +102,7 @@ def run(name: str, epsilon: float, seed: int, folder: Path, report: Path | None)
         "epsilon": epsilon,
         "delta": DELTA,
         "n_records": size,
+        "target": target,
     }
     start = time.perf_counter()
     fit = dpi.regression(formula, path, random_source=InsecureRNG(seed), **settings)
@@ -152,6 +153,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=list(TABLES), default=list(TABLES))
     parser.add_argument("--epsilons", type=float, nargs="*", default=[1.0, 3.0])
     parser.add_argument("--report", type=Path, help="a folder for a report of the first run of each")
+    parser.add_argument("--target", default="auto", choices=("auto", "model", "population"))
     parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
     folder = Path(os.environ["DPINFER_DATA"])
@@ -161,7 +163,8 @@ def main() -> None:
     )
     print("|---" * 13 + "|")
     cells = [(name, epsilon) for name in arguments.only for epsilon in arguments.epsilons]
-    tasks = [(*cell, seed, folder, arguments.report) for cell in cells for seed in range(arguments.runs)]
+    settings = folder, arguments.report, arguments.target
+    tasks = [(*cell, seed, *settings) for cell in cells for seed in range(arguments.runs)]
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(arguments.processes, mp_context=context) as pool:
         waiting = [pool.submit(run, *task) for task in tasks]

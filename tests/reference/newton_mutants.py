@@ -124,7 +124,7 @@ def without_noise(right):
 
 
 def clusters_as_if_they_were_small(right):
-    """A row is taken to move a cluster's product by an eighth of what it can."""
+    """A row is taken to move a cluster's product by an eighth of what it can: the release refuses its own noise."""
 
     def products(self, white, position, bound, reach):
         query = right(self, white, position, bound, reach)
@@ -153,7 +153,7 @@ NEWTON_MUTANTS = {
         CLUSTERS,
         (PopulationNewton, "_products"),
         clusters_as_if_they_were_small,
-        "sensitivity",
+        "outcome",
     ),
     "newton_whitened_by_the_exact_moments": (LINEAR, PASSES, without_noise, "unnoised"),
 }

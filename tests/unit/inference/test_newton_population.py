@@ -91,22 +91,22 @@ def test_with_much_budget_it_is_maximum_likelihood_with_robust_errors(rng, kind)
     ("kind", "epsilon"), [("LinearRegression", 1.0), ("LogisticRegression", 1.0), ("ProbitRegression", 1.0)]
 )
 def test_intervals_cover_the_populations_coefficients(kind, epsilon):
-    """Binomial limits of false-positive rate 1e-4 around 0.9 -+ 0.03; intervals half as wide are rejected."""
+    """Binomial limits of false-positive rate 1e-4 around 0.9 -+ 0.03; intervals a third as wide are rejected."""
     rng = np.random.default_rng(11)
     truth, _ = without_privacy(kind, *KINDS[kind][0](rng, 400_000))
-    runs, inside, half = 40, 0, 0
+    runs, inside, third = 40, 0, 0
     for seed in range(runs):
         X, y = KINDS[kind][0](rng, 5000)
         _, posterior = fitted(kind, X, y, epsilon=1.0, seed=seed)
         low, high = posterior.interval(0.9)[:, : truth.size]
         centre, reach = 0.5 * (low + high), 0.5 * (high - low)
         inside += int(np.sum(np.abs(centre - truth) <= reach))
-        half += int(np.sum(np.abs(centre - truth) <= 0.5 * reach))
+        third += int(np.sum(np.abs(centre - truth) <= reach / 3.0))
     # The coefficients of a run are not independent: half of them count.
     trials = runs * truth.size // 2
     low, high = stats.binom.ppf(5e-5, trials, 0.87), stats.binom.isf(5e-5, trials, 0.93)
     assert low <= inside / 2 <= high
-    assert half / 2 < low
+    assert third / 2 < low
 
 
 def rare_population(rng, size):
@@ -149,16 +149,23 @@ def test_matrices_have_more_of_the_budget_where_noise_hides_directions(kind):
 
 @pytest.mark.parametrize(("spread", "skew", "differs"), [(0.0, 0.0, False), (0.8, 0.0, True), (0.0, 1.0, True)])
 def test_whites_comparison_knows_errors_of_unequal_spread_and_skewed_ones(spread, skew, differs):
-    """Errors at either side have a false-positive rate of 1%.  Skewed errors leave standard errors as they are."""
+    """Errors at either side have a false-positive rate of 1%: three of five runs decide.
+
+    Skewed errors leave standard errors as they are.
+    """
     rng = np.random.default_rng(3)
     X = rng.normal(size=(20_000, N_FEATURES))
-    errors = rng.normal(size=len(X)) * np.exp(spread * X[:, 0])
-    y = X @ [0.7, -0.4, 0.0] + (1.0 - skew) * errors + skew * (1.4 * rng.gamma(0.5, size=len(X)) - 0.7)
-    release, posterior = fitted("LinearRegression", X, y, epsilon=1.0, seed=2)
-    assert (posterior.diagnostics.information_pvalue < 0.01) == differs
-    assert ("The model is not true (White's comparison" in posterior.diagnostics.verdict) == differs
-    assert ("coefficients with clipped residuals are up to" in posterior.diagnostics.verdict) == (skew > 0.0)
-    assert release.score_bounds.tolist() == (release.score_bound * np.array([0.5, 1.0, 1.0])).tolist()
+    found = 0
+    for seed in range(5):
+        errors = rng.normal(size=len(X)) * np.exp(spread * X[:, 0])
+        y = X @ [0.7, -0.4, 0.0] + (1.0 - skew) * errors + skew * (1.4 * rng.gamma(0.5, size=len(X)) - 0.7)
+        release, posterior = fitted("LinearRegression", X, y, epsilon=1.0, seed=seed)
+        said = posterior.diagnostics.information_pvalue < 0.01
+        found += said
+        assert ("The model is not true (White's comparison" in posterior.diagnostics.verdict) == said
+        assert not said or skew == 0.0 or "coefficients with clipped residuals" in posterior.diagnostics.verdict
+        assert release.score_bounds.tolist() == (release.score_bound * np.array([0.5, 1.0, 1.0])).tolist()
+    assert (found >= 3) == differs
 
 
 def test_long_records_that_the_bound_hides_are_named():

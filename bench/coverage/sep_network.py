@@ -21,12 +21,12 @@ import numpy as np
 import dpinfer as dpi
 import uci_splits
 from dpinfer.inference import network_posterior
+from dpinfer.lab.baselines import run_network_sep
 from dpinfer.mechanism import (
     NetworkSettings,
     NetworkVISettings,
     network_plan_arguments,
     run_network_dp_sep,
-    run_network_sep,
     run_network_vi,
 )
 from dpinfer.models import BayesianNeuralNetwork

@@ -88,7 +88,7 @@ _NAMES = {
     "run_dp_sep": "dpinfer.mechanism",
     "run_dpvi": "dpinfer.mechanism",
     "run_newton": "dpinfer.mechanism",
-    "run_sep": "dpinfer.mechanism",
+    "run_sep": "dpinfer.lab.baselines",
     "run_statistic": "dpinfer.mechanism",
 }
 
@@ -203,6 +203,7 @@ if TYPE_CHECKING:
     from dpinfer.fitting import Fit, FitPlan, fit, load_fit, plan_fit
     from dpinfer.formulas import RegressionFit, load_regression, plan_regression, regression
     from dpinfer.inference import Posterior, PosteriorRequest, load_posterior, noise_aware_posterior
+    from dpinfer.lab.baselines import run_sep
     from dpinfer.lab.studies import CoverageResult, coverage_study
     from dpinfer.mechanism import (
         NewtonPlan,
@@ -214,7 +215,6 @@ if TYPE_CHECKING:
         run_dp_sep,
         run_dpvi,
         run_newton,
-        run_sep,
         run_statistic,
     )
     from dpinfer.planning import InferencePlan, plan_inference

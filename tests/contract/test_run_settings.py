@@ -11,9 +11,9 @@ import dpinfer as dpi
 from dpinfer import mechanism
 from dpinfer.inference import PosteriorRequest, request
 from dpinfer.lab import baselines
-from dpinfer.lab.baselines import dp_em, dpvim
+from dpinfer.lab.baselines import dp_em, dpvim, sep
 from dpinfer.lab.studies import baseline_runs
-from dpinfer.mechanism.sites import network_dpsep, sep
+from dpinfer.mechanism.sites import network_dpsep
 from dpinfer.mechanism.sites import settings as site_settings
 from dpinfer.mechanism.trace import network_vi
 from dpinfer.planning import PlanSettings
@@ -87,7 +87,7 @@ RUNS = {
         dpi.run_sep,
         (dpi.models.ProbitRegression(2), X, LABELS),
         dict,
-        mechanism.SEPArguments(n_passes=3, damping=0.7),
+        baselines.SEPArguments(n_passes=3, damping=0.7),
         {"damping": 0.3},
     ),
     "run_network_dp_sep": (

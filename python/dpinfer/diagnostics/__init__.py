@@ -9,31 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 _NAMES = {
     "CalibrationCurve": "calibration",
-    "ExpectedCalibrationError": "calibration",
     "TraceCheck": "trace_checks",
     "calibration_curve": "calibration",
     "check_trace": "trace_checks",
-    "expected_calibration_error": "calibration",
 }
 
 __all__ = [
     "CalibrationCurve",
-    "ExpectedCalibrationError",
     "TraceCheck",
     "audit",
     "audit_one_run",
     "calibration_curve",
     "check_trace",
-    "expected_calibration_error",
 ]
 
 if TYPE_CHECKING:
-    from dpinfer.diagnostics.calibration import (
-        CalibrationCurve,
-        ExpectedCalibrationError,
-        calibration_curve,
-        expected_calibration_error,
-    )
+    from dpinfer.diagnostics.calibration import CalibrationCurve, calibration_curve
     from dpinfer.diagnostics.trace_checks import TraceCheck, check_trace
 
 

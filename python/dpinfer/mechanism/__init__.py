@@ -17,8 +17,6 @@ from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.silos.rows import Silos
 from dpinfer.mechanism.sites.dpsep import run_dp_sep
 from dpinfer.mechanism.sites.network_dpsep import NetworkSettings, network_plan_arguments, run_network_dp_sep
-from dpinfer.mechanism.sites.network_sep import run_network_sep
-from dpinfer.mechanism.sites.sep import SEPArguments, SEPResult, run_sep
 from dpinfer.mechanism.sites.settings import SiteArguments
 from dpinfer.mechanism.sources.cuda import CudaRows
 from dpinfer.mechanism.sources.spark import rows_of_spark
@@ -51,8 +49,6 @@ __all__ = [
     "RandomSource",
     "RowSource",
     "RunCheckpoint",
-    "SEPArguments",
-    "SEPResult",
     "ShardedRows",
     "Silos",
     "SiteArguments",
@@ -77,10 +73,8 @@ __all__ = [
     "run_dp_sep",
     "run_dpvi",
     "run_network_dp_sep",
-    "run_network_sep",
     "run_network_vi",
     "run_newton",
-    "run_sep",
     "run_statistic",
     "steady_rate",
 ]

@@ -231,7 +231,7 @@ class NetworkWeights(Guaranteed):
     """Independent Gaussians over a network's weights, with a noise variance: an approximate posterior that predicts.
 
     **Privacy.** As private as its source: post-processing of a release, or, from
-    :func:`dpinfer.mechanism.run_network_sep` and other runs without a plan, not private.
+    :func:`dpinfer.lab.baselines.run_network_sep` and other runs without a plan, not private.
 
     Parameters
     ----------

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpinfer.diagnostics import calibration_curve, expected_calibration_error
+from dpinfer.diagnostics import calibration_curve
+from dpinfer.lab.coverage import expected_calibration_error
 
 
 def test_bins_match_sorted_blocks():

@@ -8,7 +8,8 @@ import pytest
 import dpinfer as dpi
 from dpinfer.errors import RecordError
 from dpinfer.inference import network_posterior
-from dpinfer.mechanism import NetworkSettings, run_network_dp_sep, run_network_sep
+from dpinfer.lab.baselines import run_network_sep
+from dpinfer.mechanism import NetworkSettings, run_network_dp_sep
 from dpinfer.testing import InsecureRNG
 
 MODEL = dpi.models.BayesianNeuralNetwork(2, 4, prior_precision=2.0)

@@ -1,7 +1,7 @@
 """The other methods that noise-aware variational inference is compared with, one file each.
 
 DPVI as first published is ``dpinfer.noise_aware_posterior(release, method="naive")``; the mean of its iterates is
-``method="averaged"``.
+``method="averaged"``.  Without privacy: EP, SEP and ADF (:func:`run_sep`, :func:`run_network_sep`).
 """
 
 from dpinfer.lab.baselines.bernstein_sheldon import release_statistics
@@ -22,7 +22,9 @@ from dpinfer.lab.baselines.gibbs.regression import (
     gibbs_ss_noisy,
     gibbs_ss_noisy_posterior,
 )
+from dpinfer.lab.baselines.network_sep import run_network_sep
 from dpinfer.lab.baselines.regression_statistics import release_regression_statistics
+from dpinfer.lab.baselines.sep import SEPArguments, SEPResult, run_sep
 from dpinfer.release.statistic import StatisticRelease
 
 __all__ = [
@@ -34,6 +36,8 @@ __all__ = [
     "EMRelease",
     "ExponentialFamily",
     "RegressionPrior",
+    "SEPArguments",
+    "SEPResult",
     "StatisticRelease",
     "bernstein_sheldon_posterior",
     "conjugate_family",
@@ -46,4 +50,6 @@ __all__ = [
     "release_statistics",
     "run_dp_em",
     "run_dpvim",
+    "run_network_sep",
+    "run_sep",
 ]

@@ -1,17 +1,19 @@
-"""Tests of whether posteriors are calibrated, from draws at many known truths: ranks (SBC) and TARP.
+"""Tests of calibration: ranks (SBC) and TARP of draws at many known truths, and errors of predicted probabilities.
 
-**Privacy.** Nothing here reads a record.
+**Privacy.** Nothing here reads a training record.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 _NAMES = {
+    "ExpectedCalibrationError": "calibration_error",
     "SbcResult": "ranks",
     "TarpAccumulator": "tarp",
     "TarpResult": "tarp",
     "TarpVerdict": "tarp",
     "check_tarp": "tarp",
+    "expected_calibration_error": "calibration_error",
     "run_sbc": "ranks",
     "run_tarp": "tarp",
     "sbc_from_cdf": "ranks",
@@ -19,11 +21,13 @@ _NAMES = {
 }
 
 __all__ = [
+    "ExpectedCalibrationError",
     "SbcResult",
     "TarpAccumulator",
     "TarpResult",
     "TarpVerdict",
     "check_tarp",
+    "expected_calibration_error",
     "run_sbc",
     "run_tarp",
     "sbc_from_cdf",
@@ -31,6 +35,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from dpinfer.lab.coverage.calibration_error import ExpectedCalibrationError, expected_calibration_error
     from dpinfer.lab.coverage.ranks import SbcResult, run_sbc, sbc_from_cdf
     from dpinfer.lab.coverage.tarp import (
         TarpAccumulator,

@@ -155,7 +155,7 @@ def run_sep(
     Parameters
     ----------
     model : GaussianMixture or regression with binary responses
-        For a network call :func:`dpinfer.mechanism.run_network_sep`.
+        For a network call :func:`dpinfer.lab.baselines.run_network_sep`.
     X, y
         As for :func:`dpinfer.run_dp_sep`.
     settings : SEPArguments, optional
@@ -163,7 +163,8 @@ def run_sep(
     n_threads, progress
         As for :func:`dpinfer.run_dp_sep`.
     **options
-        Fields of :class:`dpinfer.mechanism.SEPArguments`, such as ``method="ep"``: they replace those of `settings`.
+        Fields of :class:`dpinfer.lab.baselines.SEPArguments`, such as ``method="ep"``; they replace those of
+        `settings`.
 
     Returns
     -------

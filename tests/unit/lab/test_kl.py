@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpinfer.inference.sites.divergence import (
+from dpinfer.lab.comparison.divergence import (
     clipped_divergence,
     divergence_bound,
     expected_divergence,

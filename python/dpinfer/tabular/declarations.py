@@ -20,8 +20,8 @@ _SHARES_OFF = 0.01
 def unknown_key(full: str, key: str, allowed: Sequence[str], where: str) -> str:
     """Return the message for a key that a schema must not have."""
     close = get_close_matches(key, allowed, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; {where} takes {', '.join(allowed)}"
-    return f"unknown key {full}{hint}"
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"unknown key {full}{hint}; {where} takes {', '.join(allowed)}"
 
 
 def check_strings(key: str, value: Any, *, minimum: int) -> tuple[str, ...]:

@@ -5,9 +5,9 @@ accountants bound epsilon; without a certified bound it is infinite.  The accoun
 code which only carries events and plans around stays light.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dpinfer._lazy import lazy_names
 from dpinfer.accounting.adjacency import Adjacency, add_remove_to_replace_one, as_adjacency
 from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.events import (
@@ -72,35 +72,16 @@ __all__ = [
     "zcdp_rho",
 ]
 
-_LAZY = {
-    "AccountantName": "dpinfer.accounting.accountant",
-    "Charge": "dpinfer.accounting.charging",
-    "LedgerAccount": "dpinfer.accounting.ledger",
-    "LedgerRun": "dpinfer.accounting.ledger_state",
-    "NoiseTable": "dpinfer.accounting.noise_tables",
-    "PrivacyCurve": "dpinfer.accounting.curve",
-    "PrivacyLedger": "dpinfer.accounting.ledger",
-    "PrivacyPlan": "dpinfer.accounting.plan",
-    "account": "dpinfer.accounting.accountant",
-    "calibrate_noise_multiplier": "dpinfer.accounting.calibration",
-    "charge_run": "dpinfer.accounting.charging",
-    "delta_for": "dpinfer.accounting.accountant",
-    "gaussian_dp_mu": "dpinfer.accounting.curve",
-    "noise_table": "dpinfer.accounting.noise_tables",
-    "plan_privacy": "dpinfer.accounting.plan",
-    "privacy_curve": "dpinfer.accounting.curve",
-    "zcdp_rho": "dpinfer.accounting.curve",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import an accountant's public name on first use (PEP 562)."""
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LAZY[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "dpinfer.accounting.accountant": "AccountantName account delta_for",
+        "dpinfer.accounting.calibration": "calibrate_noise_multiplier",
+        "dpinfer.accounting.charging": "Charge charge_run",
+        "dpinfer.accounting.curve": "PrivacyCurve gaussian_dp_mu privacy_curve zcdp_rho",
+        "dpinfer.accounting.ledger": "LedgerAccount PrivacyLedger",
+        "dpinfer.accounting.ledger_state": "LedgerRun",
+        "dpinfer.accounting.noise_tables": "NoiseTable noise_table",
+        "dpinfer.accounting.plan": "PrivacyPlan plan_privacy",
+    },
+)

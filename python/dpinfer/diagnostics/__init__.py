@@ -4,39 +4,22 @@
 caller's labels, and document it.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-_NAMES = {
-    "CalibrationCurve": "calibration",
-    "TraceCheck": "trace_checks",
-    "calibration_curve": "calibration",
-    "check_trace": "trace_checks",
-}
+from dpinfer._lazy import lazy_names
 
-__all__ = [
-    "CalibrationCurve",
-    "TraceCheck",
-    "audit",
-    "audit_one_run",
-    "calibration_curve",
-    "check_trace",
-]
+__all__ = ["CalibrationCurve", "TraceCheck", "audit", "audit_one_run", "calibration_curve", "check_trace"]
 
 if TYPE_CHECKING:
     from dpinfer.diagnostics.calibration import CalibrationCurve, calibration_curve
     from dpinfer.diagnostics.trace_checks import TraceCheck, check_trace
 
-
-def __getattr__(name: str) -> Any:
-    """Import public names on first use (PEP 562)."""
-    if name in _NAMES:
-        return getattr(importlib.import_module(f"dpinfer.diagnostics.{_NAMES[name]}"), name)
-    if name in ("audit", "audit_one_run"):
-        # These run the mechanism, which this package must not import: the top-level package imports them.
-        return getattr(importlib.import_module("dpinfer"), name)
-    raise AttributeError(f"module 'dpinfer.diagnostics' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# The audits run the mechanism, which this package must not import: the top-level package imports them.
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".calibration": "CalibrationCurve calibration_curve",
+        ".trace_checks": "TraceCheck check_trace",
+        "dpinfer": "audit audit_one_run",
+    },
+)

@@ -9,21 +9,13 @@ noisy gradient descent (:mod:`~dpinfer.lab.stationary`).  No other package impor
 **Privacy.** Studies use simulated records only; the baselines' private runs go through the same guard as all others.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dpinfer._lazy import lazy_names
 
 __all__ = ["baselines", "comparison", "coverage", "plots", "stationary", "studies"]
 
 if TYPE_CHECKING:
     from dpinfer.lab import baselines, comparison, coverage, plots, stationary, studies
 
-
-def __getattr__(name: str) -> Any:
-    """Import a package on first use (PEP 562)."""
-    if name in __all__:
-        return importlib.import_module(f"dpinfer.lab.{name}")
-    raise AttributeError(f"module 'dpinfer.lab' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, {}, modules="baselines comparison coverage plots stationary studies")

@@ -4,19 +4,9 @@
 ``ax=None`` and returns the matplotlib ``Axes`` it has drawn on; without `ax` it makes a figure with pyplot.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-_NAMES = {
-    "audit": "audit_bounds",
-    "calibration": "calibration_curves",
-    "calibration_error": "calibration_curves",
-    "gradient_fit": "traces",
-    "posterior": "intervals",
-    "trace": "traces",
-    "trade_off": "trade_off_curve",
-    "widening": "widening_curves",
-}
+from dpinfer._lazy import lazy_names
 
 __all__ = ["audit", "calibration", "calibration_error", "gradient_fit", "posterior", "trace", "trade_off", "widening"]
 
@@ -28,13 +18,14 @@ if TYPE_CHECKING:
     from dpinfer.plots.trade_off_curve import trade_off
     from dpinfer.plots.widening_curves import widening
 
-
-def __getattr__(name: str) -> Any:
-    """Import public names on first use (PEP 562)."""
-    if name in _NAMES:
-        return getattr(importlib.import_module(f"dpinfer.plots.{_NAMES[name]}"), name)
-    raise AttributeError(f"module 'dpinfer.plots' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".audit_bounds": "audit",
+        ".calibration_curves": "calibration calibration_error",
+        ".intervals": "posterior",
+        ".traces": "gradient_fit trace",
+        ".trade_off_curve": "trade_off",
+        ".widening_curves": "widening",
+    },
+)

@@ -3,22 +3,9 @@
 **Privacy.** Nothing here reads a training record.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-_NAMES = {
-    "ExpectedCalibrationError": "calibration_error",
-    "SbcResult": "ranks",
-    "TarpAccumulator": "tarp",
-    "TarpResult": "tarp",
-    "TarpVerdict": "tarp",
-    "check_tarp": "tarp",
-    "expected_calibration_error": "calibration_error",
-    "run_sbc": "ranks",
-    "run_tarp": "tarp",
-    "sbc_from_cdf": "ranks",
-    "tarp_from_shares": "tarp",
-}
+from dpinfer._lazy import lazy_names
 
 __all__ = [
     "ExpectedCalibrationError",
@@ -46,13 +33,11 @@ if TYPE_CHECKING:
         tarp_from_shares,
     )
 
-
-def __getattr__(name: str) -> Any:
-    """Import public names on first use (PEP 562)."""
-    if name in _NAMES:
-        return getattr(importlib.import_module(f"dpinfer.lab.coverage.{_NAMES[name]}"), name)
-    raise AttributeError(f"module 'dpinfer.lab.coverage' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".calibration_error": "ExpectedCalibrationError expected_calibration_error",
+        ".ranks": "SbcResult run_sbc sbc_from_cdf",
+        ".tarp": "TarpAccumulator TarpResult TarpVerdict check_tarp run_tarp tarp_from_shares",
+    },
+)

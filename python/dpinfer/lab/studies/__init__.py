@@ -3,19 +3,9 @@
 **Privacy.** Simulated records only.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-_NAMES = {
-    "STUDY_NAMES": "study",
-    "ChunkResult": "study",
-    "CoverageResult": "coverage_result",
-    "ModelStudy": "model_study",
-    "Study": "study",
-    "StudyExecution": "execution",
-    "coverage_study": "coverage",
-    "find_study": "study",
-}
+from dpinfer._lazy import lazy_names
 
 __all__ = [
     "STUDY_NAMES",
@@ -35,13 +25,13 @@ if TYPE_CHECKING:
     from dpinfer.lab.studies.model_study import ModelStudy
     from dpinfer.lab.studies.study import STUDY_NAMES, ChunkResult, Study, find_study
 
-
-def __getattr__(name: str) -> Any:
-    """Import public names on first use (PEP 562)."""
-    if name in _NAMES:
-        return getattr(importlib.import_module(f"dpinfer.lab.studies.{_NAMES[name]}"), name)
-    raise AttributeError(f"module 'dpinfer.lab.studies' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".coverage": "coverage_study",
+        ".coverage_result": "CoverageResult",
+        ".execution": "StudyExecution",
+        ".model_study": "ModelStudy",
+        ".study": "ChunkResult STUDY_NAMES Study find_study",
+    },
+)

@@ -1,7 +1,6 @@
 """Records at sites that trust nobody with their sums: masks, noise shares, lines that carry them (docs/silos.md)."""
 
-from importlib import import_module
-from typing import Any
+from dpinfer._lazy import lazy_names
 
 __all__ = [
     "FlowerLine",
@@ -19,23 +18,15 @@ __all__ = [
 ]
 
 # Imported on use: they need an extra.
-_HOMES = {
-    "FlowerLine": "flower",
-    "LocalLine": "local",
-    "Silos": "rows",
-    "Site": "site",
-    "SiteRequest": "site",
-    "SiteTable": "site",
-    "TcpLine": "tcp",
-    "Terms": "terms",
-    "listening": "tcp",
-    "serve": "tcp",
-    "site_app": "flower",
-    "tls_context": "tcp",
-}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".flower": "FlowerLine site_app",
+        ".local": "LocalLine",
+        ".rows": "Silos",
+        ".site": "Site SiteRequest SiteTable",
+        ".tcp": "TcpLine listening serve tls_context",
+        ".terms": "Terms",
+    },
+)

@@ -10,7 +10,7 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.auditing import replay_audit
-from dpinfer.cli.replay_calls import fit_scenarios
+from dpinfer.lab.replays.calls import fit_scenarios
 from dpinfer.mechanism import open_source, run_statistic
 from dpinfer.models import BetaBernoulli, LogisticRegression
 

@@ -7,10 +7,10 @@ import numpy as np
 
 import dpinfer as dpi
 from dpinfer.auditing.paths import model_paths
-from dpinfer.auditing.replay_paths import library_scenarios
 from dpinfer.fitting import DoesNotApplyError, Method, StatisticPlan
 from dpinfer.inference.request import Room
 from dpinfer.inference.statistic.conjugate import check_statistic_request, one_shot_posterior
+from dpinfer.lab.replays.mechanisms import library_scenarios
 from dpinfer.mechanism import RowSource, run_statistic
 from dpinfer.methods import NewtonMethod
 from dpinfer.models import LogisticRegression

@@ -14,9 +14,9 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.accounting import account as certified
-from dpinfer.auditing.replay_paths import own_logistic
 from dpinfer.errors import BudgetExceededError, FallbackWarning, InsecureReleaseError, RecordError
 from dpinfer.lab import baselines
+from dpinfer.lab.replays.mechanisms import own_logistic
 from dpinfer.mechanism import NetworkVISettings, run_network_dp_sep, run_network_vi
 from dpinfer.tabular import Schema, SchemaDraft, Table, plan_unknown, release_shares, release_unknown
 from dpinfer.testing import InsecureRNG

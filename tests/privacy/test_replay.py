@@ -24,7 +24,7 @@ from tests.reference.replay_mutants import scenario_of
 import dpinfer
 from dpinfer.auditing import replay, replay_audit
 from dpinfer.cli.main import build_parser, main
-from dpinfer.cli.replay import BUDGET, COMMAND_OPTIONS, PUBLIC_FACTS, all_scenarios, command_scenario, files
+from dpinfer.lab.replays.commands import BUDGET, COMMAND_OPTIONS, PUBLIC_FACTS, all_scenarios, command_scenario, files
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.replay import NATIVE_NAMES, NoisedSum, TapeRecorder, show
 
@@ -205,7 +205,7 @@ def test_text_of_values_is_equal_for_equal_bits_only():
 
 
 def test_the_command_prints_a_table_and_its_verdict(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("dpinfer.cli.replay.all_scenarios", lambda: SCENARIOS[:1])
+    monkeypatch.setattr("dpinfer.lab.replays.commands.all_scenarios", lambda: SCENARIOS[:1])
     assert main(["audit", "--replay", "--checks", "--out", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     assert "record-and-replay audit PASSED: 1 private calls" in told

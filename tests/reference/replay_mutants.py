@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from dpinfer.accounting import charge_run
-from dpinfer.auditing.replay_paths import library_scenarios
-from dpinfer.cli.replay import COMMAND_OPTIONS, command_scenario, files
-from dpinfer.cli.replay_calls import call_scenarios
+from dpinfer.lab.replays.calls import call_scenarios
+from dpinfer.lab.replays.commands import COMMAND_OPTIONS, command_scenario, files
+from dpinfer.lab.replays.mechanisms import library_scenarios
 from dpinfer.mechanism import _native, run_newton
 from dpinfer.mechanism.bounded_sum import released_sum
 from dpinfer.mechanism.lattice_sums import NormSum

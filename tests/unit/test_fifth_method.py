@@ -8,7 +8,7 @@ import pytest
 import dpinfer as dpi
 from dpinfer.auditing import audit, replay_audit
 from dpinfer.cli.main import main
-from dpinfer.cli.replay_calls import fit_scenarios
+from dpinfer.lab.replays.calls import fit_scenarios
 from dpinfer.models import BetaBernoulli, LogisticRegression
 
 FOLDER = Path(__file__).parents[1] / "plugins"

@@ -122,9 +122,7 @@ class ReplayResult:
         return "\n".join(lines)
 
 
-def replay_audit(
-    scenarios: Sequence[Scenario] | None = None, *, progress: bool | ProgressCallback = False
-) -> ReplayResult:
+def replay_audit(scenarios: Sequence[Scenario], *, progress: bool | ProgressCallback = False) -> ReplayResult:
     """Run private calls on neighbouring records with frozen noise; only the noised sums may differ.
 
     Of each scenario the first run is recorded: the public inputs of every sum over the records, and the noised sum.  A
@@ -139,9 +137,8 @@ def replay_audit(
 
     Parameters
     ----------
-    scenarios : sequence of Scenario, optional
-        By default every private call of the library; ``dpinfer audit --replay`` adds tables, the estimator and the
-        command line.
+    scenarios : sequence of Scenario
+        ``dpinfer.lab.replays.commands.all_scenarios()`` has one for every private call.
     progress : bool or callable
         True draws a bar on a terminal; a callable gets (done, total).
 
@@ -157,15 +154,10 @@ def replay_audit(
 
     Examples
     --------
-    >>> from dpinfer.auditing.replay_paths import library_scenarios
+    >>> from dpinfer.lab.replays.mechanisms import library_scenarios
     >>> replay_audit(library_scenarios()[:1]).passed
     True
     """
-    if scenarios is None:
-        # It imports the mechanisms and the baselines, which the other audits do without.
-        from dpinfer.auditing.replay_paths import library_scenarios
-
-        scenarios = library_scenarios()
     report = resolve_progress(progress, "private calls")
     checks: list[ReplayCheck] = []
     for index, scenario in enumerate(scenarios):

@@ -75,8 +75,8 @@ def _audit(args: argparse.Namespace) -> int:
 
 def _replay(args: argparse.Namespace) -> int:
     # The replay runs the command line itself.
-    from dpinfer.cli.replay import all_scenarios
-    from dpinfer.cli.replay_calls import fit_scenarios
+    from dpinfer.lab.replays.calls import fit_scenarios
+    from dpinfer.lab.replays.commands import all_scenarios
 
     with output_folder(args.out, need_bytes=_PICTURE_BYTES) as folder:
         result = replay_audit(tuple(fit_scenarios(args.method)) or all_scenarios(), progress=True)

@@ -10,7 +10,7 @@ import pytest
 import dpinfer as dpi
 from dpinfer import mechanism
 from dpinfer.accounting import account as certified
-from dpinfer.auditing.replay_paths import own_logistic
+from dpinfer.lab.replays.mechanisms import own_logistic
 from dpinfer.testing import InsecureRNG
 
 N = 8000

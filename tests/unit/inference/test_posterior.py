@@ -8,11 +8,11 @@ import pytest
 from scipy import integrate, special, stats
 from tests.reference import inference_oracles as oracle
 
-from dpinfer.auditing.replay_paths import own_logistic
 from dpinfer.errors import BackendUnavailableError
 from dpinfer.inference import Posterior, TracePrior, noise_aware_posterior
 from dpinfer.inference.posterior.arviz_export import arrays_of
 from dpinfer.inference.posterior.mixture import NormalMixtures, ThetaMarginals, gauss_rule
+from dpinfer.lab.replays.mechanisms import own_logistic
 from dpinfer.mechanism import run_statistic
 from dpinfer.models import (
     BetaBernoulli,

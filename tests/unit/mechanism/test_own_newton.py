@@ -12,8 +12,8 @@ from tests.reference.own_models import CURVED, EXAMPLES, censored_weibull
 from tests.reference.own_newton_mutants import BATCH_MUTANTS
 
 import dpinfer as dpi
-from dpinfer.auditing.replay_paths import own_logistic
 from dpinfer.inference.newton import own_model as inference_own_model
+from dpinfer.lab.replays.mechanisms import own_logistic
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton import own_rows
 from dpinfer.mechanism.newton.own_bounds import simulate_bounds

@@ -15,9 +15,9 @@ from scipy import stats
 import dpinfer as dpi
 from dpinfer.accounting import account
 from dpinfer.auditing import replay_audit
-from dpinfer.auditing.replay_records import neighbours
 from dpinfer.auditing.replay_scenario import Scenario
 from dpinfer.errors import CheckpointError, RecordError, ReleaseFormatError
+from dpinfer.lab.replays.records import neighbours
 from dpinfer.mechanism import RowSource, RunCheckpoint
 from dpinfer.mechanism.lattice_sums import NormSum
 from dpinfer.mechanism.private_run import PrivateRun

@@ -10,8 +10,8 @@ from scipy import sparse
 import dpinfer as dpi
 from dpinfer import mechanism
 from dpinfer.accounting import Adjacency
-from dpinfer.auditing.replay_paths import own_logistic
 from dpinfer.errors import RecordError
+from dpinfer.lab.replays.mechanisms import own_logistic
 from dpinfer.mechanism import CodedRows, RowSource, ShardedRows, _native
 from dpinfer.testing import InsecureRNG
 

@@ -18,8 +18,8 @@ from tests.reference.silo_views import (
 )
 
 import dpinfer as dpi
-from dpinfer.auditing.replay_paths import own_logistic
 from dpinfer.errors import SiloError
+from dpinfer.lab.replays.mechanisms import own_logistic
 from dpinfer.mechanism import Silos
 from dpinfer.mechanism.silos import LocalLine, Site, Terms, masks, shamir
 from dpinfer.mechanism.silos.messages import pack, unpack

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer.accounting import Adjacency, PrivacyPlan
-from dpinfer.auditing.replay_records import (
+from dpinfer.auditing.replay_scenario import Neighbour, Place, Scenario
+from dpinfer.lab.replays.records import (
     FAR,
     N_RECORDS,
     Records,
@@ -25,8 +26,7 @@ from dpinfer.auditing.replay_records import (
     single_column,
     single_precision,
 )
-from dpinfer.auditing.replay_scenario import Neighbour, Place, Scenario
-from dpinfer.auditing.replay_statistics import statistics, unknowns
+from dpinfer.lab.replays.statistics import statistics, unknowns
 from dpinfer.mechanism import (
     Clusters,
     NetworkSettings,

@@ -1,4 +1,4 @@
-"""What the record-and-replay audit runs above the library: tables, estimators, fits and regressions, on arrays.
+"""The private calls of tables, estimators, fits and regressions that a record-and-replay audit runs, on arrays.
 
 **Privacy.** Made-up records only.
 """
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from dpinfer.accounting import Adjacency
-from dpinfer.auditing.replay_records import N_RECORDS, append, put
 from dpinfer.auditing.replay_scenario import Neighbour, Place, Scenario, stated_by
 from dpinfer.errors import FallbackWarning
 from dpinfer.estimators import (
@@ -23,6 +22,7 @@ from dpinfer.estimators import (
 from dpinfer.fitting import fit
 from dpinfer.formulas import regression
 from dpinfer.inference import PosteriorRequest
+from dpinfer.lab.replays.records import N_RECORDS, append, put
 from dpinfer.methods import DoesNotApplyError, Target, find_method
 from dpinfer.models import BetaBernoulli, LinearRegression, LogisticRegression
 from dpinfer.tables import counts, crosstab, means

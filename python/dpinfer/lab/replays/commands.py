@@ -1,4 +1,4 @@
-"""What the record-and-replay audit runs above the library: the command line, on made-up files, and all other calls.
+"""The private calls of the command line that a record-and-replay audit runs, on made-up files, and all scenarios.
 
 **Privacy.** Made-up records only.
 """
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from dpinfer import tabular
-from dpinfer.auditing.replay_paths import library_scenarios
 from dpinfer.auditing.replay_scenario import DATASET, LEDGER, Neighbour, Place, Scenario, stated_by
-from dpinfer.cli.replay_calls import DRAFT_TOML, SCHEMA_TOML, call_scenarios
+from dpinfer.lab.replays.baselines import baseline_scenarios
+from dpinfer.lab.replays.calls import DRAFT_TOML, SCHEMA_TOML, call_scenarios
+from dpinfer.lab.replays.mechanisms import library_scenarios
 from dpinfer.mechanism.replay import replace_everywhere
 from dpinfer.release import load_release
 from dpinfer.tabular import Schema, Table, reading
@@ -200,9 +201,6 @@ def all_scenarios() -> tuple[Scenario, ...]:
 
     Those with a formula are there where formulaic is installed.
     """
-    # Beside `dpinfer coverage` the only place outside of the laboratory that imports it.
-    from dpinfer.lab.baselines.replay import baseline_scenarios
-
     commands = []
     formulas = importlib.util.find_spec("formulaic") is not None
     for index, (name, options) in enumerate(COMMAND_OPTIONS.items()):

@@ -7,7 +7,7 @@ relation.  The meaning of a field never changes once released: a new meaning get
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, get_args
 
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting.adjacency import as_adjacency
@@ -15,8 +15,28 @@ from dpinfer.accounting.adjacency import as_adjacency
 MAX_NESTING = 32  # the library nests 4 levels; a hostile file must not exhaust the stack
 
 
+class _Described:
+    """Base of events: frozen dataclasses of numbers and events.
+
+    **Privacy.** Describes a mechanism; reads no records.
+    """
+
+    type_name: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as plain data for :func:`event_from_dict`."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
+        return {"type": self.type_name} | {name: _plain(value) for name, value in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, _Described):
+        return value.to_dict()
+    return [event.to_dict() for event in value] if isinstance(value, tuple) else value
+
+
 @dataclass(frozen=True)
-class GaussianEvent:
+class GaussianEvent(_Described):
     """A sum of bounded contributions, released with Gaussian noise.
 
     **Privacy.** Describes a mechanism; reads no records.  The noise's standard deviation is ``noise_multiplier`` times
@@ -43,17 +63,12 @@ class GaussianEvent:
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        """Check and store the noise multiplier as a float."""
         value = check_interval("noise_multiplier", self.noise_multiplier, 0.0)
         object.__setattr__(self, "noise_multiplier", value)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the event as plain data for :func:`event_from_dict`."""
-        return {"type": self.type_name, "noise_multiplier": self.noise_multiplier}
-
 
 @dataclass(frozen=True)
-class NonPrivateEvent:
+class NonPrivateEvent(_Described):
     """Something about which no guarantee is claimed: epsilon is infinite.
 
     **Privacy.** Describes a mechanism; reads no records.  Every accountant returns infinity for it, alone or composed.
@@ -66,13 +81,9 @@ class NonPrivateEvent:
 
     type_name: ClassVar[str] = "non_private"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the event as plain data for :func:`event_from_dict`."""
-        return {"type": self.type_name}
-
 
 @dataclass(frozen=True)
-class PureEvent:
+class PureEvent(_Described):
     """A release that is epsilon-differentially private with delta = 0, by any noise: Laplace noise on sums, say.
 
     **Privacy.** Describes a mechanism; reads no records.  Pure guarantees under two relations are not multiples of each
@@ -101,17 +112,12 @@ class PureEvent:
     adjacency: str
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         object.__setattr__(self, "epsilon", check_interval("epsilon", self.epsilon, 0.0))
         object.__setattr__(self, "adjacency", as_adjacency(self.adjacency).value)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the event as plain data for :func:`event_from_dict`."""
-        return {"type": self.type_name, "epsilon": self.epsilon, "adjacency": self.adjacency}
-
 
 @dataclass(frozen=True)
-class ApproximateEvent:
+class ApproximateEvent(_Described):
     """A release that is (epsilon, delta)-differentially private, by any noise: names above a threshold, say.
 
     **Privacy.** Describes a mechanism; reads no records.  As of pure guarantees, those under two relations are not
@@ -143,19 +149,13 @@ class ApproximateEvent:
     adjacency: str
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         object.__setattr__(self, "epsilon", check_interval("epsilon", self.epsilon, 0.0))
         object.__setattr__(self, "delta", check_interval("delta", self.delta, 0.0, 1.0))
         object.__setattr__(self, "adjacency", as_adjacency(self.adjacency).value)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the event as plain data for :func:`event_from_dict`."""
-        result = {"epsilon": self.epsilon, "delta": self.delta, "adjacency": self.adjacency}
-        return {"type": self.type_name, **result}
-
 
 @dataclass(frozen=True)
-class PoissonSampled:
+class PoissonSampled(_Described):
     """An event run on a Poisson sample: each record takes part independently with probability ``sample_rate``.
 
     **Privacy.** Describes a mechanism; reads no records.  Covered under ``ADD_REMOVE`` and ``ZERO_OUT``.  The rate may
@@ -184,18 +184,13 @@ class PoissonSampled:
     event: "Event"
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         rate = check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False)
         object.__setattr__(self, "sample_rate", rate)
         check_event("event", self.event)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the event as plain data for :func:`event_from_dict`."""
-        return {"type": self.type_name, "sample_rate": self.sample_rate, "event": self.event.to_dict()}
-
 
 @dataclass(frozen=True)
-class SampledWithoutReplacement:
+class SampledWithoutReplacement(_Described):
     """An event run on ``n_sampled`` of ``n_records`` records, drawn uniformly and afresh without replacement.
 
     **Privacy.** Describes a mechanism; reads no records.  ``n_records`` is public, so this is covered under
@@ -228,24 +223,14 @@ class SampledWithoutReplacement:
     event: "Event"
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         n_records = check_integer("n_records", self.n_records, minimum=1)
         object.__setattr__(self, "n_records", n_records)
         object.__setattr__(self, "n_sampled", check_integer("n_sampled", self.n_sampled, minimum=1, maximum=n_records))
         check_event("event", self.event)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the event as plain data for :func:`event_from_dict`."""
-        return {
-            "type": self.type_name,
-            "n_records": self.n_records,
-            "n_sampled": self.n_sampled,
-            "event": self.event.to_dict(),
-        }
-
 
 @dataclass(frozen=True)
-class SelfComposed:
+class SelfComposed(_Described):
     """The same event run ``count`` times on the same records, each time chosen adaptively.
 
     **Privacy.** Describes a mechanism; reads no records.
@@ -273,17 +258,12 @@ class SelfComposed:
     count: int
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         check_event("event", self.event)
         object.__setattr__(self, "count", check_integer("count", self.count, minimum=1))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the event as plain data for :func:`event_from_dict`."""
-        return {"type": self.type_name, "event": self.event.to_dict(), "count": self.count}
-
 
 @dataclass(frozen=True)
-class Composed:
+class Composed(_Described):
     """Several events run one after the other on the same records.
 
     **Privacy.** Describes a mechanism; reads no records.
@@ -310,7 +290,6 @@ class Composed:
     events: tuple["Event", ...]
 
     def __post_init__(self) -> None:
-        """Check the fields and store the events as a tuple."""
         if not isinstance(self.events, Sequence) or isinstance(self.events, (str, bytes)):
             raise TypeError(f"events must be a sequence of events, got {type(self.events).__name__}")
         if len(self.events) == 0:
@@ -318,10 +297,6 @@ class Composed:
         for event in self.events:
             check_event("events", event)
         object.__setattr__(self, "events", tuple(self.events))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the event as plain data for :func:`event_from_dict`."""
-        return {"type": self.type_name, "events": [event.to_dict() for event in self.events]}
 
 
 Event: TypeAlias = (
@@ -335,16 +310,7 @@ Event: TypeAlias = (
     | Composed
 )
 
-_EVENT_TYPES: tuple[type[Event], ...] = (
-    GaussianEvent,
-    NonPrivateEvent,
-    PureEvent,
-    ApproximateEvent,
-    PoissonSampled,
-    SampledWithoutReplacement,
-    SelfComposed,
-    Composed,
-)
+_EVENT_TYPES: tuple[type[Event], ...] = get_args(Event)
 _BY_NAME: dict[str, type[Event]] = {kind.type_name: kind for kind in _EVENT_TYPES}
 
 

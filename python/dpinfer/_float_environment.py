@@ -30,10 +30,7 @@ def standard_arithmetic() -> Iterator[None]:
     Any library in the process may have set another: a directed rounding mode, or flush-to-zero by code linked with
     ``-ffast-math``.  Bounds that count roundings to nearest would silently be wrong.
 
-    Raises
-    ------
-    FloatingPointError
-        If the mode differs and cannot be set on this system.
+    Raises FloatingPointError if the mode differs and cannot be set on this system.
     """
     if is_standard():
         yield

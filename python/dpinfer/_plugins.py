@@ -7,16 +7,13 @@ from typing import Any
 def find_plugin(group: str, name: str) -> tuple[Any, str] | None:
     """Return the object that an installed package registers under a name, and the package with its version, or None.
 
+    Raises ValueError if two packages register that name.
+
     Parameters
     ----------
     group : str
         ``"dpinfer.models"``, ``"dpinfer.methods"``, ``"dpinfer.sources"`` or ``"dpinfer.noise_laws"``.
     name : str
-
-    Raises
-    ------
-    ValueError
-        If two packages register that name.
     """
     entries = {entry.value: entry for entry in entry_points(group=group, name=name)}
     if len(entries) > 1:

@@ -66,10 +66,7 @@ def check_container(name: str, value: Any) -> None:
 
     **Privacy.** Reads no record.
 
-    Raises
-    ------
-    TypeError
-        If NumPy could not convert it to an array with at least one dimension.
+    Raises TypeError if NumPy could not convert it to an array with at least one dimension.
     """
     listed = isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
     made = any(hasattr(type(value), way) for way in ("__array__", "__array_interface__", "__array_struct__"))
@@ -83,12 +80,7 @@ def as_record_array(name: str, value: Any) -> npt.NDArray[Any]:
     **Privacy.** Reads records. NumPy's error for ragged lists contains the number of rows, and a foreign
     ``__array__`` may raise any error: neither text nor the error itself is passed on.
 
-    Raises
-    ------
-    RecordError
-        If it cannot be converted to an array.
-    OSError
-        If the system refused to read it.
+    Raises RecordError if it cannot be converted to an array. Raises OSError if the system refused to read it.
     """
     try:
         return np.asarray(value)

@@ -105,10 +105,8 @@ def settings_of(
 
     `argument` is the name of the settings in the function's signature, for messages.
 
-    Raises
-    ------
-    TypeError
-        If `settings` is of another class, a keyword is none of its fields, or one without a default is missing.
+    Raises TypeError if `settings` is of another class, a keyword is none of its fields, or one without a default is
+    missing.
     """
     if settings is not None and not isinstance(settings, kind):
         raise TypeError(f"{argument} must be a {kind.__name__}, got {type(settings).__name__}")

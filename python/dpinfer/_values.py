@@ -67,18 +67,14 @@ def as_values(name: str, values: Any) -> npt.NDArray[np.float64] | list[str | No
 
     **Privacy.** Reads the records, each by itself: no type is inferred from the values of a list.
 
+    Raises RecordError if it cannot be converted to an array with one dimension. Raises OSError if the system refused to
+    read it.
+
     Parameters
     ----------
     name : str
         Of the argument, for an error.
     values : array-like
-
-    Raises
-    ------
-    RecordError
-        If it cannot be converted to an array with one dimension.
-    OSError
-        If the system refused to read it.
     """
     if is_listed(values):
         return list(map(text_of, values))
@@ -124,16 +120,13 @@ def as_identities(name: str, values: Any) -> list[str | None]:
 
     **Privacy.** Reads the records, each by itself.
 
+    Raises RecordError or OSError as :func:`as_values`.
+
     Parameters
     ----------
     name : str
         Of the argument, for an error.
     values : array-like
-
-    Raises
-    ------
-    RecordError, OSError
-        As :func:`as_values`.
     """
     array = values if is_listed(values) else as_record_array(name, values)
     if isinstance(array, np.ndarray) and array.ndim != 1:

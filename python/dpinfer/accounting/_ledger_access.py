@@ -60,10 +60,7 @@ if hasattr(os, "register_at_fork"):
 def using(path: Path) -> Iterator[None]:
     """Hold off forks while the block has a connection open.
 
-    Raises
-    ------
-    LedgerError
-        If this process was forked in the middle of its parent's use of a ledger.
+    Raises LedgerError if this process was forked in the middle of its parent's use of a ledger.
     """
     thread = threading.get_ident()
     with _process.condition:
@@ -87,10 +84,7 @@ def using(path: Path) -> Iterator[None]:
 def writing(path: Path, limit: float) -> Iterator[None]:
     """Let one thread of this process at a time wait for the file's lock, which processes contend for.
 
-    Raises
-    ------
-    LedgerError
-        If another thread keeps it for `limit` seconds while nothing is written.
+    Raises LedgerError if another thread keeps it for `limit` seconds while nothing is written.
     """
     with _process.condition:
         lock = _process.writers.setdefault(same_file(path), threading.RLock())
@@ -112,10 +106,7 @@ def patiently(path: Path, attempt: Callable[[float], bool], limit: float) -> Non
 
     Waiting callers are admitted one after the other: only a file that is locked without progress is given up.
 
-    Raises
-    ------
-    LedgerError
-        If it is given up.
+    Raises LedgerError if it is given up.
     """
     seen, since = _last_change(path), time.monotonic()
     # Not all at once: they would stay in step.

@@ -81,19 +81,13 @@ class EntryFile:
 
     **Privacy.** Holds what callers append: descriptions of mechanisms, never records.
 
+    Raises OSError if there is no such file. Raises LedgerError if it cannot be read. Raises LedgerFormatError if it is
+    not a ledger or is damaged.
+
     Parameters
     ----------
     path : path-like
         An existing file.
-
-    Raises
-    ------
-    OSError
-        If there is no such file.
-    LedgerError
-        If it cannot be read.
-    LedgerFormatError
-        If it is not a ledger or is damaged.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -103,12 +97,7 @@ class EntryFile:
     def create(cls, path: str | os.PathLike[str], kind: str, content: Mapping[str, Any]) -> "EntryFile":
         """Make a file with one entry: whole, or not at all, and never in the place of another file.
 
-        Raises
-        ------
-        FileExistsError
-            If `path` exists.
-        OSError, LedgerError
-            If it cannot be written.
+        Raises FileExistsError if `path` exists. Raises OSError or LedgerError if it cannot be written.
         """
         target = Path(path)
         if target.exists():

@@ -79,10 +79,7 @@ def reduce_event(event: Event, adjacency: Adjacency) -> dict[Step, int] | None:
 
     All plain Gaussians become one step of count 1, exactly: their losses are Gaussian and squared shifts add.
 
-    Raises
-    ------
-    UnsupportedEventError
-        If a part of the event has no valid bound under `adjacency`.
+    Raises UnsupportedEventError if a part of the event has no valid bound under `adjacency`.
     """
     counts: Counter[Step] = Counter()
     if not _collect(event, adjacency, 1, counts):

@@ -133,6 +133,8 @@ def check_stated_epsilon(
 
     **Privacy.** Reads no records.
 
+    Raises UnfoundedEpsilonError if it does not follow.
+
     Parameters
     ----------
     name : str
@@ -144,11 +146,6 @@ def check_stated_epsilon(
     accountant : {"pld", "prv", "rdp"}
     tolerance : float
         Accepted relative excess; an epsilon below the certified one is never accepted.
-
-    Raises
-    ------
-    UnfoundedEpsilonError
-        If it does not follow.
     """
     certified = certify_at(event, delta=delta, adjacency=adjacency, accountant="pld")
     if delta > 0.0:

@@ -11,16 +11,7 @@ _BISECTIONS = 60  # 60 halvings exhaust double precision
 
 
 def ndtr(x: npt.ArrayLike) -> FloatArray:
-    """Return the standard normal mass below each entry, with the relative accuracy of ``erfc`` in either tail.
-
-    Parameters
-    ----------
-    x : array
-
-    Returns
-    -------
-    array of the shape of `x`
-    """
+    """Return the standard normal mass below each entry, with the relative accuracy of ``erfc`` in either tail."""
     points = np.asarray(x, dtype=np.float64)
     tails = np.fromiter(map(math.erfc, (points * -math.sqrt(0.5)).ravel().tolist()), np.float64, points.size)
     return 0.5 * tails.reshape(points.shape)

@@ -37,6 +37,10 @@ def prv_epsilon(steps: Mapping[Step, int], delta: float) -> PRVInterval:
 
     **Privacy.** Reads no records.
 
+    Raises UnsupportedEventError if a step samples without replacement. Raises PRVError if the package raises, as it
+    does where a discretised mean differs from its quadrature of the mean, or if its interval does not hold the
+    ``"pld"`` upper bound, which is the only one of the two whose roundings are counted.
+
     Parameters
     ----------
     steps : mapping of Step to int
@@ -49,14 +53,6 @@ def prv_epsilon(steps: Mapping[Step, int], delta: float) -> PRVInterval:
     PRVInterval
         The package's interval.  The package models one order of the data sets only (a record is removed), so the
         upper end returned here is the larger of its upper end and the ``"pld"`` bound of the other order.
-
-    Raises
-    ------
-    UnsupportedEventError
-        If a step samples without replacement.
-    PRVError
-        If the package raises, as it does where a discretised mean differs from its quadrature of the mean, or if its
-        interval does not hold the ``"pld"`` upper bound, which is the only one of the two whose roundings are counted.
 
     Notes
     -----

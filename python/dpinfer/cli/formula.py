@@ -65,15 +65,7 @@ def check_formula_options(args: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class _Asked:
-    """The design of a fit, from public knowledge (or with stated leaks).
-
-    Parameters
-    ----------
-    formula, family : str
-    schema : Schema or SchemaDraft
-    n_records : int or None
-    notes : sequence of str
-    """
+    """The design of a fit, from public knowledge (or with stated leaks)."""
 
     formula: str
     family: str

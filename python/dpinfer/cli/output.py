@@ -24,6 +24,9 @@ class OutputFolder:
 
     **Privacy.** Callers pass releases and post-processing only.
 
+    Raises UsageError if the folder cannot be made or written to, is in use by another command, or holds a release
+    already.
+
     Parameters
     ----------
     path : path-like
@@ -34,11 +37,6 @@ class OutputFolder:
         Whether a file that holds a release may be replaced.
     release_name : str
         The release's file, which `overwrite` allows to replace.
-
-    Raises
-    ------
-    UsageError
-        If the folder cannot be made or written to, is in use by another command, or holds a release already.
     """
 
     def __init__(
@@ -88,15 +86,12 @@ class OutputFolder:
     def write(self, name: str, content: bytes | str, *, lasting: bool = True) -> Path:
         """Write one file, whole or not at all, and return its path.
 
+        Raises CommandError if the disk is full or the folder cannot be written to any more.
+
         Parameters
         ----------
         lasting : bool
             Whether to wait until it would survive a power failure.
-
-        Raises
-        ------
-        CommandError
-            If the disk is full or the folder cannot be written to any more.
         """
         path = self.path / name
         try:

@@ -133,6 +133,9 @@ def spend(table: UnreadTable, schema: Schema, request: FitRequest, folder: Outpu
     **Privacy.** Reads the records, through one private mechanism and when the ledger is charged; add/remove or the
     plan's adjacency.
 
+    Raises CommandError if the release cannot be saved in `folder`; its cost has been paid, and it is saved elsewhere if
+    possible.
+
     Parameters
     ----------
     table : UnreadTable
@@ -140,11 +143,6 @@ def spend(table: UnreadTable, schema: Schema, request: FitRequest, folder: Outpu
         The table's schema, with released shares of categories if there are any.
     request : FitRequest
     folder : OutputFolder
-
-    Raises
-    ------
-    CommandError
-        If the release cannot be saved in `folder`; its cost has been paid, and it is saved elsewhere if possible.
     """
     before = _earlier_parts(schema, request)
     checkpoint = None if request.checkpoint is None else RunCheckpoint(request.checkpoint)

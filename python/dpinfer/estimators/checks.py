@@ -31,6 +31,10 @@ def check_fit(
 
     **Privacy.** Reads no records.
 
+    Raises TypeError or ValueError if an argument is outside its range, the steps would diverge, or such a release does
+    not have the requested posterior. Raises BackendUnavailableError if the posterior needs a package that is not
+    installed.
+
     Parameters
     ----------
     n_records : int
@@ -38,14 +42,6 @@ def check_fit(
     recipe : {"plain", "paper", "tied", "steady"}
     learning_rate : "heuristic", float, or anything else that run_dpvi takes
         Whether the steps are stable is not checked for anything else.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is outside its range, the steps would diverge, or such a release does not have the requested
-        posterior.
-    BackendUnavailableError
-        If the posterior needs a package that is not installed.
 
     Notes
     -----

@@ -175,10 +175,7 @@ class PrivateEstimator(Estimator):
 
         **Privacy.** Reads no records.  Only a ledger counts across estimators and processes.
 
-        Raises
-        ------
-        ValueError
-            If nothing was fitted.
+        Raises ValueError if nothing was fitted.
         """
         return self._family().total()
 

@@ -35,10 +35,7 @@ class Estimator:
     def _keep_parameters(self, given: Mapping[str, Any]) -> None:
         """Keep the parameters as they were given: the local names of ``__init__``, `options` among them.
 
-        Raises
-        ------
-        TypeError
-            If an option is not one.
+        Raises TypeError if an option is not one.
         """
         options = given["options"]
         for name in options:
@@ -60,10 +57,7 @@ class Estimator:
     def set_params(self, **params: Any) -> Self:
         """Set parameters and return the estimator.
 
-        Raises
-        ------
-        ValueError
-            If a name is not a parameter.
+        Raises ValueError if a name is not a parameter.
         """
         names = self._parameter_names()
         for name in params:

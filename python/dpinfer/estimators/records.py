@@ -40,10 +40,7 @@ def _public_attribute(X: Any, name: str) -> Any:
 def as_features(X: Any) -> FloatArray:
     """Return X as a finite (N, n_features) float64 array.
 
-    Raises
-    ------
-    TypeError, RecordError
-        If it is not a table of finite real numbers; no value is quoted.
+    Raises TypeError or RecordError if it is not a table of finite real numbers; no value is quoted.
     """
     _refuse_sparse(X)
     array = as_record_array("X", X)
@@ -90,10 +87,7 @@ def public_columns(X: Any) -> int | None:
 
     **Privacy.** A table's shape but for its length is public; no record is read.
 
-    Raises
-    ------
-    TypeError, RecordError
-        If X is sparse, or has no columns.
+    Raises TypeError or RecordError if X is sparse, or has no columns.
     """
     _refuse_sparse(X)
     shape = _public_attribute(X, "shape")
@@ -158,10 +152,7 @@ class PendingRecords:
 def places_of(labels: Any, known: npt.NDArray[Any], n_records: int) -> FloatArray:
     """Return the labels of records, each on its own, as indices of public classes.
 
-    Raises
-    ------
-    RecordError
-        If their number is not that of the records, or a label is in no class.
+    Raises RecordError if their number is not that of the records, or a label is in no class.
     """
     if len(labels) != n_records:
         raise RecordError("y must have as many entries as X has rows")
@@ -187,10 +178,7 @@ def _one_column(y: Any) -> Any:
 def as_labels(y: Any, n_records: int) -> npt.NDArray[Any]:
     """Return y as a one-dimensional array as long as X, whose type NumPy chooses: for labels that are published anyway.
 
-    Raises
-    ------
-    RecordError
-        If it has another shape or is missing.
+    Raises RecordError if it has another shape or is missing.
     """
     if y is None:
         raise RecordError(_NO_LABELS)
@@ -210,10 +198,7 @@ def as_labels(y: Any, n_records: int) -> npt.NDArray[Any]:
 def as_numbers(y: Any, n_records: int) -> FloatArray:
     """Return y as finite numbers, as long as X.
 
-    Raises
-    ------
-    RecordError
-        If it is anything else.
+    Raises RecordError if it is anything else.
     """
     values = as_values("y", _one_column(y))
     if len(values) != n_records:
@@ -243,10 +228,7 @@ def encoded_targets(labels: npt.NDArray[Any], *, binary: bool = True) -> tuple[F
 
     **Privacy.** The classes are read from the records, as a warning and the release state.
 
-    Raises
-    ------
-    RecordError
-        If there are not two classes, or at least two unless `binary`.
+    Raises RecordError if there are not two classes, or at least two unless `binary`.
     """
     if labels.dtype.kind == "f" and not np.all(labels == np.round(labels)):
         raise RecordError("Unknown label type: y must hold class labels, not a continuous response")
@@ -261,10 +243,7 @@ def encoded_targets(labels: npt.NDArray[Any], *, binary: bool = True) -> tuple[F
 def as_classes(classes: Any, *, binary: bool = True) -> npt.NDArray[Any]:
     """Return public labels as an array: the pair (negative, positive), or at least two unless `binary`.
 
-    Raises
-    ------
-    ValueError
-        If they are not distinct labels, as many as needed.
+    Raises ValueError if they are not distinct labels, as many as needed.
     """
     # Of public labels NumPy may choose the type.
     array = np.asarray(classes)
@@ -291,10 +270,7 @@ def check_enough(n_rows: int) -> None:
 def as_bounds(data_bounds: Any, n_features: int) -> FloatArray | None:
     """Return public bounds as an (n_features, 2) array; None if there are none.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If the shape is wrong or low < high does not hold.
+    Raises TypeError or ValueError if the shape is wrong or low < high does not hold.
     """
     if data_bounds is None:
         return None

@@ -56,20 +56,14 @@ class PlannedRegression(PrivateEstimator):
         **Privacy.** Reads the records; (epsilon, delta)-differentially private.  Each call, and each fit of a clone,
         spends the budget again. Arguments are checked, then the ledger is charged, then the records are read.
 
+        Raises TypeError or ValueError if a parameter is wrong (BudgetExceededError: the budget cannot be met, or the
+        ledger's is used up). Raises RecordError if the records cannot be used. Raises NumericalError if the posterior
+        cannot be computed after all: the release is kept as ``release_``, and is the error's ``release``.
+
         Parameters
         ----------
         X : (N, n_features) array of real numbers
         y : (N,) array
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a parameter is wrong (BudgetExceededError: the budget cannot be met, or the ledger's is used up).
-        RecordError
-            If the records cannot be used.
-        NumericalError
-            If the posterior cannot be computed after all: the release is kept as ``release_``, and is the error's
-            ``release``.
 
         Warns
         -----

@@ -43,10 +43,7 @@ class Spending:
     def total(self) -> PrivacyBound:
         """Return the guarantee of all fits together, if all are of the same records.
 
-        Raises
-        ------
-        ValueError
-            If nothing was fitted, or under several adjacency relations.
+        Raises ValueError if nothing was fitted, or under several adjacency relations.
         """
         if not self._plans:
             raise ValueError("spent needs a fit: nothing has been spent yet")

@@ -31,10 +31,7 @@ _NO_CLASSES = (
 def check_unknown_parameters(unknown: Any, method: str) -> tuple[str, ...]:
     """Return the names of unknown parameters, none where `unknown` is None.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If they are no names, or the method is not that of a fit with unknown parameters.
+    Raises TypeError or ValueError if they are no names, or the method is not that of a fit with unknown parameters.
     """
     if unknown is None:
         return ()
@@ -69,17 +66,14 @@ class UnknownParameters:
     ) -> "UnknownParameters":
         """Split the budget.
 
+        Raises TypeError or ValueError if a name is given as a parameter too, or cannot be released.
+
         Parameters
         ----------
         given : mapping
             The estimator's parameters that may be unknown; None if not given.
         epsilon, delta, adjacency
             Of all together.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a name is given as a parameter too, or cannot be released.
         """
         n_columns = {"n_records": 0, "data_bounds": n_features, "target_bounds": 1}
         allowed = {name: n_columns[name] for name in given}
@@ -101,15 +95,13 @@ class UnknownParameters:
     def try_out(self, check: Callable[[dict[str, Any], float], T], ledger: LedgerAccount | None) -> T:
         """Check the later fit, and that the ledger's budget covers all parts; return the result of the check.
 
+        Raises TypeError or ValueError if an argument is wrong (BudgetExceededError: the ledger's budget would be
+        exceeded).
+
         Parameters
         ----------
         check : callable
             Gets stand-ins of the unknown parameters, and the rest of epsilon.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is wrong (BudgetExceededError: the ledger's budget would be exceeded).
         """
         return try_out(self.split, lambda: check(self.stand_ins, self.split.fit_epsilon), ledger)
 

@@ -17,10 +17,7 @@ def check_numbers(name: str, array: Any) -> None:
 
     **Privacy.** Reads no record.
 
-    Raises
-    ------
-    TypeError
-        If it is not an array, or its type is not one of real numbers.
+    Raises TypeError if it is not an array, or its type is not one of real numbers.
     """
     check_container(name, array)
     dtype = getattr(array, "dtype", None)
@@ -34,12 +31,7 @@ def check_columns(X: Any, n_columns: int) -> None:
 
     **Privacy.** Reads no record, and does not reveal the number of rows, which is private under add/remove adjacency.
 
-    Raises
-    ------
-    TypeError
-        If they are no real numbers.
-    RecordError
-        If the shape is wrong.
+    Raises TypeError if they are no real numbers. Raises RecordError if the shape is wrong.
     """
     check_numbers("X", X)
     shape = known_shape(X)
@@ -52,12 +44,7 @@ def check_response(X: Any, y: Any, *, weighted: bool = False) -> None:
 
     **Privacy.** Reads no record: a record is a row with its response, so that no data set has more of one.
 
-    Raises
-    ------
-    TypeError
-        If they are no real numbers.
-    RecordError
-        If the shape is wrong.
+    Raises TypeError if they are no real numbers. Raises RecordError if the shape is wrong.
     """
     check_numbers("y", y)
     rows, shape = known_shape(X), known_shape(y)
@@ -72,12 +59,7 @@ def check_values(X: Any, owner: str) -> None:
 
     **Privacy.** Reads no record.
 
-    Raises
-    ------
-    TypeError
-        If they are no real numbers.
-    RecordError
-        If the shape is wrong.
+    Raises TypeError if they are no real numbers. Raises RecordError if the shape is wrong.
     """
     check_numbers("X", X)
     shape = known_shape(X)
@@ -90,12 +72,7 @@ def check_layout(model: Any, X: Any, y: Any) -> None:
 
     **Privacy.** Reads no record.
 
-    Raises
-    ------
-    TypeError
-        If an array does not hold real numbers.
-    RecordError
-        If a shape is wrong.
+    Raises TypeError if an array does not hold real numbers. Raises RecordError if a shape is wrong.
     """
     if model.record_form == "values":
         check_values(X, type(model).__name__)

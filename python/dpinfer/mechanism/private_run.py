@@ -86,10 +86,7 @@ class PrivateRun:
         **Privacy.** The child of a fork has the run's key: its draws would repeat the parent's noise. Before the key is
         taken, its release would be a second one for one charge.
 
-        Raises
-        ------
-        RuntimeError
-            If this is another process.
+        Raises RuntimeError if this is another process.
         """
         if self.forked:
             raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
@@ -131,6 +128,10 @@ class PrivateRun:
 
         **Privacy.** Reads the records. From here on the charge stands after any event.
 
+        Raises RecordError if the run is resumed with other records. Raises RuntimeError if this is another process than
+        the one that was charged. Raises LedgerError if the run has begun from another copy of the checkpoint, or the
+        ledger cannot be written. Raises OSError if the checkpoint cannot be written; nothing was drawn.
+
         Parameters
         ----------
         records : iterable of array
@@ -142,17 +143,6 @@ class PrivateRun:
             How many steps have been made; 0 for a new run.
         arrays : mapping from name to array
             The argument of :meth:`save`; empty for a new run.
-
-        Raises
-        ------
-        RecordError
-            If the run is resumed with other records.
-        RuntimeError
-            If this is another process than the one that was charged.
-        LedgerError
-            If the run has begun from another copy of the checkpoint, or the ledger cannot be written.
-        OSError
-            If the checkpoint cannot be written; nothing was drawn.
         """
         self.refuse_fork()
         if self._checkpoint is None:
@@ -180,10 +170,7 @@ class PrivateRun:
     def save(self, step: int, arrays: Callable[[], Mapping[str, FloatArray]], *, last: bool, now: bool = False) -> None:
         """Save the state after `step` steps: when it is time, `now`, or at the last if the file or a ledger stays.
 
-        Raises
-        ------
-        OSError
-            If the checkpoint cannot be written; the one before stays.
+        Raises OSError if the checkpoint cannot be written; the one before stays.
         """
         # The ledger records the end of the run: then only a complete file may be read again.
         due = now or (last and (self._keeps or bool(self._charge.settings)))
@@ -207,6 +194,9 @@ def private_run(
     **Privacy.** The block reads the records; before it is entered they are not read, and the charge is on the disk.
     The block must call :meth:`PrivateRun.begin` before anything is drawn.
 
+    Raises CheckpointError if the checkpoint is of a run with other settings, is damaged, is in use, or is an older copy
+    of one whose run has finished. Raises OSError if it cannot be read or written.
+
     Parameters
     ----------
     terms : PrivacyTerms
@@ -219,14 +209,6 @@ def private_run(
     Yields
     ------
     PrivateRun
-
-    Raises
-    ------
-    CheckpointError
-        If the checkpoint is of a run with other settings, is damaged, is in use, or is an older copy of one whose run
-        has finished.
-    OSError
-        If it cannot be read or written.
     """
     if ledger is not None:
         check_account(ledger)

@@ -33,12 +33,8 @@ def check_records(
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
-    Raises
-    ------
-    TypeError
-        If an array does not hold real numbers.
-    RecordError
-        If shapes disagree, there is no record, a value is not finite, or a response is outside the model's range.
+    Raises TypeError if an array does not hold real numbers. Raises RecordError if shapes disagree, there is no record,
+    a value is not finite, or a response is outside the model's range.
     """
     features = as_record_array("X", X)
     response = as_record_array("y", y)
@@ -65,12 +61,8 @@ def check_rows(
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
-    Raises
-    ------
-    TypeError
-        If an array does not hold real numbers.
-    RecordError
-        If the records cannot be used, or are sparse under ``zero_out``: a sparse row cannot be all NaN.
+    Raises TypeError if an array does not hold real numbers. Raises RecordError if the records cannot be used, or are
+    sparse under ``zero_out``: a sparse row cannot be all NaN.
     """
     if not is_sparse(X):
         return check_records(model, X, y, adjacency)
@@ -110,12 +102,8 @@ def check_conjugate_records(
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
-    Raises
-    ------
-    TypeError
-        If the array does not hold real numbers.
-    RecordError
-        If the shape is wrong, there is no record, or a value is not finite or outside the model's range.
+    Raises TypeError if the array does not hold real numbers. Raises RecordError if the shape is wrong, there is no
+    record, or a value is not finite or outside the model's range.
     """
     records = as_record_array("X", X)
     check_values(records, type(model).__name__)
@@ -139,12 +127,8 @@ def check_points(model: Any, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
-    Raises
-    ------
-    TypeError
-        If the array does not hold real numbers.
-    RecordError
-        If the shape is wrong, there is no record, or a value is not finite.
+    Raises TypeError if the array does not hold real numbers. Raises RecordError if the shape is wrong, there is no
+    record, or a value is not finite.
     """
     records = as_record_array("X", X)
     check_columns(records, model.n_features)
@@ -164,12 +148,8 @@ def load_records(model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.AD
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
-    Raises
-    ------
-    TypeError
-        If `y` is missing or superfluous, or an array does not hold real numbers.
-    RecordError
-        If the records cannot be used.
+    Raises TypeError if `y` is missing or superfluous, or an array does not hold real numbers. Raises RecordError if the
+    records cannot be used.
     """
     check_arguments(model, y, X)
     if model.record_form == "regression":

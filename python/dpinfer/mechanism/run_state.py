@@ -27,6 +27,8 @@ def restore(
 ) -> dict[str, FloatArray]:
     """Fill the rows of `trace` that are `done` from the saved state, and return the start of the next step.
 
+    Raises CheckpointError if it is no snapshot of such a run.
+
     Parameters
     ----------
     trace : mapping from name to array
@@ -35,11 +37,6 @@ def restore(
         Where the run started: gives names and shapes, and is returned when nothing was done.
     saved : mapping from name to array
         A :func:`snapshot`.
-
-    Raises
-    ------
-    CheckpointError
-        If it is no snapshot of such a run.
     """
     if not done:
         return dict(current)

@@ -93,10 +93,7 @@ def check_identities(ids: Any, n_rows: int) -> npt.NDArray[Any]:
 
     **Privacy.** Reads the records; names no value.
 
-    Raises
-    ------
-    RecordError
-        If they are no integers or strings, or not one for each row.
+    Raises RecordError if they are no integers or strings, or not one for each row.
     """
     units = np.array(ids, dtype=object) if is_listed(ids) else as_record_array("unit", ids)
     if units.dtype.kind == "O":
@@ -115,12 +112,8 @@ def check_identity_layout(ids: Any, n_rows: int | None) -> None:
 
     **Privacy.** Reads no record.
 
-    Raises
-    ------
-    TypeError
-        If they are no array.
-    RecordError
-        If they are no integers or strings, or not one for each of the rows, where their number is given.
+    Raises TypeError if they are no array. Raises RecordError if they are no integers or strings, or not one for each of
+    the rows, where their number is given.
     """
     check_container("unit", ids)
     dtype, shape = getattr(ids, "dtype", None), known_shape(ids)

@@ -69,15 +69,12 @@ class _Block:
 class ResponseGrid:
     """The law of a response on an even grid of linear predictors.
 
+    Raises TypeError if responses are neither.
+
     Parameters
     ----------
     model : GeneralizedLinearModel
         Whose responses are zeros and ones, or counts.
-
-    Raises
-    ------
-    TypeError
-        If responses are neither.
     """
 
     def __init__(self, model: GeneralizedLinearModel, spacing: float) -> None:

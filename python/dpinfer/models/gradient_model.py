@@ -79,10 +79,7 @@ def check_row_gradients(model: GeneralizedLinearModel | GradientModel) -> None:
 
     **Privacy.** Reads no records; runs before anything is spent.
 
-    Raises
-    ------
-    ValueError
-        If the shape is wrong, or a row changes with the others.
+    Raises ValueError if the shape is wrong, or a row changes with the others.
     """
     rng = np.random.default_rng(0)
     has_response = model.record_form == "regression"

@@ -107,6 +107,8 @@ def select_parameters(
 
     **Privacy.** Post-processing of a Release.
 
+    Raises TypeError or ValueError if a name is unknown or an argument is out of range.
+
     Parameters
     ----------
     posterior, parameters, max_parameters, sort
@@ -116,11 +118,6 @@ def select_parameters(
     -------
     (n_rows,) int array
         Indices into ``posterior.names``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a name is unknown or an argument is out of range.
     """
     check_integer("max_parameters", max_parameters, 1)
     check_choice("sort", sort, _SORTS)

@@ -178,10 +178,7 @@ def coordinate(release: GradientTrace, parameter: str | int) -> int:
 
     **Privacy.** Public names only.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If there is no such coordinate.
+    Raises TypeError or ValueError if there is no such coordinate.
     """
     names = release.gradient_names
     if isinstance(parameter, str):

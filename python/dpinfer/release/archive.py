@@ -30,10 +30,6 @@ def pack_archive(members: Mapping[str, str | npt.NDArray[Any]]) -> bytes:
     """Return a zip of the members, arrays as ``.npy``; equal members give equal bytes.
 
     **Privacy.** Callers pass releases and post-processing only.
-
-    Parameters
-    ----------
-    members : mapping from file name to text or array
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
@@ -55,10 +51,7 @@ def unpack_archive(content: bytes) -> dict[str, bytes]:
 
     **Privacy.** Reads no records.
 
-    Raises
-    ------
-    ValueError
-        If it is not a zip that :func:`pack_archive` could have made; never anything else.
+    Raises ValueError if it is not a zip that :func:`pack_archive` could have made; never anything else.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -92,10 +85,7 @@ def unpack_array(content: bytes) -> npt.NDArray[Any]:
 
     **Privacy.** Reads no records.
 
-    Raises
-    ------
-    ValueError
-        If it is anything else, or its length contradicts its header.
+    Raises ValueError if it is anything else, or its length contradicts its header.
     """
     if content[: len(_MAGIC)] != _MAGIC or len(content) < _PREFIX:
         raise ValueError("it is not an array")
@@ -118,10 +108,7 @@ def parse_json(content: bytes) -> dict[str, Any]:
 
     **Privacy.** Reads no records.
 
-    Raises
-    ------
-    ValueError
-        If it is not JSON, or holds something else; never anything else.
+    Raises ValueError if it is not JSON, or holds something else; never anything else.
     """
     try:
         document = json.loads(content)

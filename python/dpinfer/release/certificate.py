@@ -24,6 +24,10 @@ def certificate(release: Release, *, ledger: str | os.PathLike[str] | None = Non
 
     **Privacy.** Post-processing of a Release: holds its public settings and hashes of its noisy arrays.
 
+    Raises BackendUnavailableError if it is to be signed and ``cryptography`` is not installed. Raises LedgerError if
+    the ledger does not hold the entry that charged the release. Raises TypeError or ValueError if an argument is not of
+    its type, or the release was charged to no ledger and one is given.
+
     Parameters
     ----------
     ledger : path-like, optional
@@ -35,15 +39,6 @@ def certificate(release: Release, *, ledger: str | os.PathLike[str] | None = Non
     -------
     str
         Canonical JSON, ASCII, one line.  docs/certificates.md is its specification.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If it is to be signed and ``cryptography`` is not installed.
-    LedgerError
-        If the ledger does not hold the entry that charged the release.
-    TypeError, ValueError
-        If an argument is not of its type, or the release was charged to no ledger and one is given.
     """
     members = unpack_archive(release_bytes(release))
     document = parse_json(members["release.json"])

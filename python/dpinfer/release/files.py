@@ -59,17 +59,15 @@ _IN_WORDS = ("names", "event", "adjacency", "certified_epsilon", "other_parts", 
 def write_atomically(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666, lasting: bool = True) -> None:
     """Write `content` to `path` so that a crash or a full disk leaves either the old file or the new one, never half.
 
+    Raises OSError if the folder does not exist or the disk is full; the temporary file is removed and `path` is
+    untouched.
+
     Parameters
     ----------
     mode : int
         Permissions of a new file, before the user's umask.
     lasting : bool
         Whether to wait until it would survive a power failure, for content that cannot be computed again.
-
-    Raises
-    ------
-    OSError
-        If the folder does not exist or the disk is full; the temporary file is removed and `path` is untouched.
     """
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
@@ -161,10 +159,7 @@ def _array_names(kind: type[Release]) -> tuple[str, ...]:
 def _kind_of(document: Any) -> type[Release]:
     """Return the kind of release that a file holds; the package of another method brings kinds of its own.
 
-    Raises
-    ------
-    ReleaseFormatError
-        If there is none of that format.
+    Raises ReleaseFormatError if there is none of that format.
     """
     name = document.get("format")
     kind: type[Release]

@@ -26,10 +26,7 @@ DERIVED: float = None  # type: ignore[assignment]
 def stated_epsilon(certified_epsilon: float, *, secure: bool) -> float:
     """Return the certified epsilon, or refuse when the noise came from a seeded generator.
 
-    Raises
-    ------
-    InsecureReleaseError
-        If `secure` is False.
+    Raises InsecureReleaseError if `secure` is False.
     """
     if not secure:
         raise InsecureReleaseError(
@@ -62,10 +59,7 @@ class _Certified(float):
     def check_marks(self, release: "Guaranteed") -> None:
         """Refuse a release that has lost a mark.
 
-        Raises
-        ------
-        ValueError
-            If one was lost.
+        Raises ValueError if one was lost.
         """
         if release.secure and not self.secure:
             raise ValueError("secure must stay False: the noise came from a seeded generator")
@@ -157,10 +151,7 @@ class Guaranteed:
 
         Infinity if no guarantee is claimed, or `leaks` names contents without one.
 
-        Raises
-        ------
-        InsecureReleaseError
-            If the noise came from a seeded generator.
+        Raises InsecureReleaseError if the noise came from a seeded generator.
         """
         stated = self._stated()
         return stated_epsilon(math.inf if self.leaks else stated, secure=self.secure)
@@ -194,17 +185,13 @@ class Guaranteed:
         Marks of missing privacy stay: `leaks` and `other_parts` may be added to, and `secure` may become False. The
         epsilon is derived again if its inputs have changed.
 
+        Raises TypeError if there is no such field. Raises ValueError if a field is out of range, or a mark would be
+        lost.
+
         Parameters
         ----------
         **changes
             Fields and their new values.
-
-        Raises
-        ------
-        TypeError
-            If there is no such field.
-        ValueError
-            If a field is out of range, or a mark would be lost.
         """
         values = self._values()
         unknown = set(changes) - set(values)
@@ -403,10 +390,7 @@ def check_sums_event(
 ) -> None:
     """Refuse a guarantee for anything but these sums: their number, sampling and noise.
 
-    Raises
-    ------
-    ValueError
-        If the event is another's.
+    Raises ValueError if the event is another's.
     """
     if isinstance(event, NonPrivateEvent):
         return

@@ -55,10 +55,7 @@ def part_from_dict(data: Mapping[str, Any]) -> Part:
 
     **Privacy.** Reads no records.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If it is anything else.
+    Raises TypeError or ValueError if it is anything else.
     """
     if not isinstance(data, Mapping) or set(data) != {"name", "event", "adjacency"}:
         raise ValueError("a part must have exactly the fields 'name', 'event' and 'adjacency'")
@@ -73,10 +70,7 @@ def compose(parts: Sequence[Part]) -> Event:
 def check_parts(name: str, parts: Any, adjacency: Adjacency | None = None) -> tuple[Part, ...]:
     """Return `parts` as a tuple, all under `adjacency`, or under one common relation by default.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If one is not a part, or under another relation: their guarantees would not compose.
+    Raises TypeError or ValueError if one is not a part, or under another relation: their guarantees would not compose.
     """
     if isinstance(parts, (str, Part)) or not isinstance(parts, Sequence):
         raise TypeError(f"{name} must be a sequence of parts, got {type(parts).__name__}")
@@ -92,10 +86,7 @@ def check_parts(name: str, parts: Any, adjacency: Adjacency | None = None) -> tu
 def check_leaks(leaks: Any) -> tuple[str, ...]:
     """Return `leaks` as a tuple of distinct texts, in their order.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If one is not a short text.
+    Raises TypeError or ValueError if one is not a short text.
     """
     if isinstance(leaks, str) or not isinstance(leaks, Sequence):
         raise TypeError(f"leaks must be a sequence of strings, got {type(leaks).__name__}")

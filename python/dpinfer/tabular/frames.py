@@ -26,6 +26,9 @@ def raw_records(
 
     **Privacy.** Reads no records until then.
 
+    Raises TypeError, OSError, RecordError, SchemaError or BackendUnavailableError if it is not a table, or has not
+    these columns.
+
     Parameters
     ----------
     schema : Schema
@@ -34,11 +37,6 @@ def raw_records(
         Columns that are used.
     unit : str
         The one of them that says whose each row is; empty where a row is a record.
-
-    Raises
-    ------
-    TypeError, OSError, RecordError, SchemaError, BackendUnavailableError
-        If it is not a table, or has not these columns.
     """
     if isinstance(data, (str, os.PathLike)):
         path, declared = data, [column.name for column in schema.columns]

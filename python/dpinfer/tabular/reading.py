@@ -83,6 +83,10 @@ def read_chunks(
 ) -> Iterator[dict[str, RawColumn]]:
     """Yield the file's records chunk by chunk as columns of strings (or of floats, from Parquet).
 
+    Raises OSError if the file is missing or cannot be read. Raises RecordError if it is not a table, or a line is no
+    record and `refuse_malformed` is set. Raises SchemaError if its columns are not `names`. Raises
+    BackendUnavailableError if it is a Parquet file and pyarrow is not installed.
+
     Parameters
     ----------
     path : path-like
@@ -95,17 +99,6 @@ def read_chunks(
         Counts the lines as they are read.
     unit : str
         The column that says whose each row is, if there is one: its whole numbers keep all of their digits.
-
-    Raises
-    ------
-    OSError
-        If the file is missing or cannot be read.
-    RecordError
-        If it is not a table, or a line is no record and `refuse_malformed` is set.
-    SchemaError
-        If its columns are not `names`.
-    BackendUnavailableError
-        If it is a Parquet file and pyarrow is not installed.
 
     Notes
     -----
@@ -130,15 +123,12 @@ def check_header(path: str | os.PathLike[str], names: Sequence[str] | None, *, d
     **Privacy.** The header of a table is public.  A file whose first line lacks a declared name is refused with one
     text for any content of that line: it may be the first record of a file without a header.
 
+    Raises OSError, RecordError, SchemaError or BackendUnavailableError as :func:`read_chunks`.
+
     Parameters
     ----------
     path, names, delimiter
         As in :func:`read_chunks`.
-
-    Raises
-    ------
-    OSError, RecordError, SchemaError, BackendUnavailableError
-        As :func:`read_chunks`.
     """
     header = read_header(path, delimiter=delimiter)
     _check_header(path, header, header if names is None else names, delimiter)
@@ -150,15 +140,12 @@ def read_header(path: str | os.PathLike[str], *, delimiter: str) -> list[Any]:
     **Privacy.** For a file without a header, it returns the first record: for the curator's eyes only, until
     :func:`check_header` has found the names to be the schema's.
 
+    Raises OSError, RecordError or BackendUnavailableError as :func:`read_chunks`, except for the header's content.
+
     Parameters
     ----------
     path, delimiter
         As in :func:`read_chunks`.
-
-    Raises
-    ------
-    OSError, RecordError, BackendUnavailableError
-        As :func:`read_chunks`, except for the header's content.
     """
     chunks = _chunks(path, delimiter, False, LineCounts())
     with closing(chunks):
@@ -170,15 +157,12 @@ def first_line_fault(path: str | os.PathLike[str], *, delimiter: str) -> LineFau
 
     **Privacy.** As :func:`read_header`.
 
+    Raises OSError or RecordError as :func:`read_header`.
+
     Parameters
     ----------
     path, delimiter
         As in :func:`read_chunks`.
-
-    Raises
-    ------
-    OSError, RecordError
-        As :func:`read_header`.
     """
     fields = [] if is_parquet(path) else _fields(_first_line(Path(path)), delimiter)
     return fields if isinstance(fields, LineFault) else None
@@ -193,15 +177,12 @@ def guess_delimiter(
 
     **Privacy.** As :func:`read_header`.
 
+    Raises OSError or RecordError as :func:`read_header`.
+
     Parameters
     ----------
     path, names, delimiter
         As in :func:`read_chunks`.
-
-    Raises
-    ------
-    OSError, RecordError
-        As :func:`read_header`.
     """
     if is_parquet(path):
         return None

@@ -316,12 +316,7 @@ class Schema:
 def load_document(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the tables of a TOML file.
 
-    Raises
-    ------
-    OSError
-        If the file cannot be read.
-    SchemaError
-        If it is not TOML.
+    Raises OSError if the file cannot be read. Raises SchemaError if it is not TOML.
     """
     try:
         text = Path(path).read_bytes().decode("utf-8")
@@ -333,10 +328,7 @@ def load_document(path: str | os.PathLike[str]) -> dict[str, Any]:
 def parse_document(text: str) -> dict[str, Any]:
     """Return the tables of a TOML text.
 
-    Raises
-    ------
-    SchemaError
-        If it is not TOML.
+    Raises SchemaError if it is not TOML.
     """
     try:
         return tomllib.loads(text)

@@ -83,10 +83,7 @@ def plan_unknown(
 def check_unknown(draft: SchemaDraft, unknown: Sequence[str], relation: Adjacency) -> tuple[str, ...]:
     """Return the requested facts in the order of release, if the draft has exactly these gaps.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If it has other gaps, or the relation excludes the request.
+    Raises TypeError or ValueError if it has other gaps, or the relation excludes the request.
     """
     if not isinstance(draft, SchemaDraft):
         raise TypeError(f"draft must be a SchemaDraft, got {type(draft).__name__}")

@@ -35,17 +35,13 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
 
     **Privacy.** Post-processing of a Release; the file states the release's guarantee and contents without one.
 
+    Raises TypeError if its distribution is of another kind than the library's own. Raises OSError if the file cannot be
+    written.
+
     Parameters
     ----------
     path : path-like
         Written atomically.
-
-    Raises
-    ------
-    TypeError
-        If its distribution is of another kind than the library's own.
-    OSError
-        If the file cannot be written.
     """
     kind, distribution = _distribution_arrays(posterior.distribution)
     arrays: dict[str, npt.NDArray[Any]] = {name: getattr(posterior, name) for name in _ARRAYS}

@@ -46,10 +46,7 @@ class Groups:
     def build(self, attributes: Mapping[str, str]) -> Any:
         """Return the container of the ArviZ that is installed, with these attributes at the root and in every group.
 
-        Raises
-        ------
-        BackendUnavailableError
-            If ArviZ is not installed.
+        Raises BackendUnavailableError if ArviZ is not installed.
         """
         arviz = require_arviz()
         if int(arviz.__version__.split(".")[0]) >= 1:
@@ -64,10 +61,7 @@ class Groups:
 def require_arviz() -> Any:
     """Return ArviZ.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If it is not installed.
+    Raises BackendUnavailableError if it is not installed.
     """
     try:
         import arviz
@@ -129,16 +123,12 @@ def to_arviz(
 
     **Privacy.** Post-processing of a Release; the attributes ``guarantee`` and ``leaks`` state the release's.
 
+    Raises TypeError or ValueError if the requested records cannot be drawn from the model. Raises
+    BackendUnavailableError if ArviZ is not installed.
+
     Parameters
     ----------
     X : (n_points, n_features) array, optional
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the requested records cannot be drawn from the model.
-    BackendUnavailableError
-        If ArviZ is not installed.
     """
     draws = check_integer("n_samples", n_samples, 1)
     chains = check_integer("n_chains", n_chains, 1)

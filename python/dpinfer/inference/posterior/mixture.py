@@ -169,10 +169,7 @@ class NormalMixtures:
 
         Negligible components are left out.
 
-        Raises
-        ------
-        NumericalError
-            If the root finding did not converge.
+        Raises NumericalError if the root finding did not converge.
         """
         levels = np.ascontiguousarray(levels, dtype=np.float64)
         weight, mean, variance = (np.ascontiguousarray(values) for values in (self.weight, self.mean, self.variance))

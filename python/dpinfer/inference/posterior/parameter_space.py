@@ -43,17 +43,14 @@ class ParameterSpace:
     def of(cls, model: Model | None, n_params: int, units: Units | None = None) -> "ParameterSpace":
         """Determine the kinds for `model` by evaluating its map at a few points.
 
+        Raises ValueError if the model has another number of parameters, or its map changes their number.
+
         Parameters
         ----------
         model : Model or None
             None: the map is the identity.
         units : Units, optional
             Those of the user, in place of the model's.
-
-        Raises
-        ------
-        ValueError
-            If the model has another number of parameters, or its map changes their number.
         """
         every, unit = np.ones(n_params, dtype=bool), np.eye(n_params)
         if units is None and (model is None or type(model).constrain is Model.constrain):

@@ -13,10 +13,7 @@ _CHUNK_CELLS = 2_000_000  # of an intermediate array, 16 MB
 def require_glm(model: Model | None) -> GeneralizedLinearModel:
     """Return the model if it can predict.
 
-    Raises
-    ------
-    ValueError
-        If it is unknown or has no linear predictor.
+    Raises ValueError if it is unknown or has no linear predictor.
     """
     if model is None:
         raise ValueError(
@@ -30,10 +27,7 @@ def require_glm(model: Model | None) -> GeneralizedLinearModel:
 def require_classifier(model: Model | None) -> GeneralizedLinearModel:
     """Return the model if it predicts probabilities of 0 and 1.
 
-    Raises
-    ------
-    ValueError
-        If it does not.
+    Raises ValueError if it does not.
     """
     glm = require_glm(model)
     if glm.response != "binary":

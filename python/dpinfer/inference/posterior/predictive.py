@@ -19,10 +19,7 @@ def has_predictive(model: Model | None) -> bool:
 def check_points(model: Model | None, X: npt.ArrayLike | None, n_records: int | None) -> FloatArray | int:
     """Return the points at which responses are drawn, or how many records are drawn.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If no records can be drawn from the model, or it needs the other one of the two.
+    Raises TypeError or ValueError if no records can be drawn from the model, or it needs the other one of the two.
     """
     if model is None:
         raise ValueError("model must be known to draw records: pass model=... to noise_aware_posterior")

@@ -33,15 +33,12 @@ def simulated_posterior(analysis: Analysis) -> Posterior:
 
     **Privacy.** Post-processing of a Release.
 
+    Raises NumericalError if the simulation leads to no posterior.
+
     Parameters
     ----------
     analysis : Analysis
         Of an aligned trace, with a model of the user's own that has a sampler.
-
-    Raises
-    ------
-    NumericalError
-        If the simulation leads to no posterior.
     """
     release, request, model = analysis.release, analysis.request, analysis.model
     if not isinstance(model, OwnModel):
@@ -63,15 +60,12 @@ def simulated_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequ
 
     **Privacy.** Post-processing of an OwnNewtonRelease.
 
+    Raises NumericalError if the simulation leads to no posterior.
+
     Parameters
     ----------
     request : PosteriorRequest
         Its model has a sampler.
-
-    Raises
-    ------
-    NumericalError
-        If the simulation leads to no posterior.
     """
     model = model_of(release, request.model)
     if not isinstance(model, OwnModel):

@@ -44,10 +44,7 @@ def site_burn_in(release: SiteRelease, burn_in: str | float | int) -> int:
 def check_site_request(request: PosteriorRequest, planned: PlannedRelease) -> None:
     """Refuse what no trace of DP-SEP answers.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If the request or the model does not fit the kind of release.
+    Raises TypeError or ValueError if the request or the model does not fit the kind of release.
     """
     network = issubclass(planned.kind, NetworkRelease)
     if network and request.method not in PLUG_INS:

@@ -25,6 +25,8 @@ def statistic_posterior(
 
     **Privacy.** Post-processing of a release; reads no records.
 
+    Raises TypeError or ValueError if the model is not conjugate, or a number is out of range.
+
     Parameters
     ----------
     noisy : (s,) float64
@@ -35,11 +37,6 @@ def statistic_posterior(
         Public.
     clip : float, optional
         For waiting times only.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the model is not conjugate, or a number is out of range.
 
     Notes
     -----
@@ -65,10 +62,7 @@ def statistic_posterior(
 def check_statistic_request(request: PosteriorRequest, planned: PlannedRelease) -> None:
     """Refuse what no one-shot release answers.
 
-    Raises
-    ------
-    ValueError
-        If the request or the model does not fit.
+    Raises ValueError if the request or the model does not fit.
     """
     if planned.model is None:
         raise ValueError(

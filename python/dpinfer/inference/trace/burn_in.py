@@ -53,6 +53,8 @@ def choose_burn_in(
 
     **Privacy.** Post-processing of a Release; it may look at the trace as often as it likes.
 
+    Raises TypeError or ValueError if `burn_in` is none of these or leaves fewer than two steps.
+
     Parameters
     ----------
     burn_in : "auto", float in [0, 1), or int
@@ -61,11 +63,6 @@ def choose_burn_in(
     noise_stddev : (k,) or (T, k) float64
     watched : int, optional
         How many of the coordinates, the first ones, must be linear; all by default.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `burn_in` is none of these or leaves fewer than two steps.
 
     Notes
     -----
@@ -117,6 +114,8 @@ def choose_burn_in(
 def parse_burn_in(burn_in: str | float | int, steps: int | None, *, least: int = MIN_STEPS) -> int | None:
     """Return the number of steps left out, or None for "auto".
 
+    Raises TypeError or ValueError if `burn_in` is none of these or leaves too few steps.
+
     Parameters
     ----------
     burn_in : "auto", float in [0, 1), or int
@@ -124,11 +123,6 @@ def parse_burn_in(burn_in: str | float | int, steps: int | None, *, least: int =
         T; None when it is not known yet: then only `burn_in` itself is checked.
     least : int
         Steps that must remain.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `burn_in` is none of these or leaves too few steps.
     """
     start: int | None
     if isinstance(burn_in, str):

@@ -124,6 +124,9 @@ def coordinate_posterior(
 
     **Privacy.** Post-processing of a Release.
 
+    Raises NumericalError if a coordinate does not move or its quadrature fails, and `rescue` is off or the model is not
+    known.
+
     Parameters
     ----------
     start : BurnIn
@@ -132,11 +135,6 @@ def coordinate_posterior(
         Give parameters whose coordinates the trace model fails their prior under the model, instead of raising.
     solve : callable, optional
         Takes the analysis, the first step, the problems and the coordinates; by quadrature, or Laplace's approximation.
-
-    Raises
-    ------
-    NumericalError
-        If a coordinate does not move or its quadrature fails, and `rescue` is off or the model is not known.
     """
     release = analysis.release
     if rescue:

@@ -265,17 +265,14 @@ def collapsed_nodes(problems: CollapsedProblems, names: tuple[str, ...], *, n_th
 
     **Privacy.** Post-processing of a Release.
 
+    Raises NumericalError if the trapezoid rule did not converge for some coordinate.
+
     Parameters
     ----------
     names : tuple of k str
         For error messages.
     n_threads : int
         0: as many as there are.  The result does not depend on it.
-
-    Raises
-    ------
-    NumericalError
-        If the trapezoid rule did not converge for some coordinate.
 
     Notes
     -----

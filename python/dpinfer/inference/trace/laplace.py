@@ -71,17 +71,14 @@ def laplace_posterior(problems: CollapsedProblems, nodes: Nodes, names: tuple[st
 
     **Privacy.** Post-processing of a Release.
 
+    Raises NumericalError if Newton's method finds no maximum.
+
     Parameters
     ----------
     nodes : Nodes
         Exact quadrature nodes, for the start and the step sizes.
     names : tuple of k str
         For error messages.
-
-    Raises
-    ------
-    NumericalError
-        If Newton's method finds no maximum.
 
     Notes
     -----

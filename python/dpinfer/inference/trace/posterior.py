@@ -124,10 +124,7 @@ def _resolved(analysis: Analysis) -> Analysis:
 def _attempt(analysis: Analysis, *, rescue: bool = False) -> Posterior:
     """Compute one posterior.
 
-    Raises
-    ------
-    NumericalError
-        If it cannot be computed, or is not proper.
+    Raises NumericalError if it cannot be computed, or is not proper.
     """
     facts, request = analysis.facts, analysis.request
     if request.method == "simulated":

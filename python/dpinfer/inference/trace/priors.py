@@ -141,6 +141,8 @@ def coordinate_priors(
 
     **Privacy.** Post-processing of a Release.
 
+    Raises TypeError or ValueError if `prior` is neither a known name nor a TracePrior of the right length.
+
     Parameters
     ----------
     prior : {"weak", "model", "empirical"} or TracePrior
@@ -151,11 +153,6 @@ def coordinate_priors(
         A Hessian value that the weak prior must comfortably contain besides the least-squares one.
     optimum : pair of (k,) arrays, optional
         Location and scale of the optimum's prior for "model"; see `optimum_under_model`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `prior` is neither a known name nor a TracePrior of the right length.
 
     Notes
     -----

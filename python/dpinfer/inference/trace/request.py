@@ -10,10 +10,7 @@ from dpinfer.models import OwnModel
 def check_trace_request(request: PosteriorRequest, facts: ReleaseFacts) -> None:
     """Refuse what the trace does not answer.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If the settings do not fit each other or the trace; the message names the argument.
+    Raises TypeError or ValueError if the settings do not fit each other or the trace; the message names the argument.
     """
     if not isinstance(facts, ReleaseFacts):
         raise TypeError("release must be a GradientTrace or its ReleaseFacts: what it answers depends on its noise")

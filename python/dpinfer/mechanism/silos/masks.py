@@ -45,10 +45,7 @@ def loaded(private: bytes) -> X25519PrivateKey:
 def agreed(private: X25519PrivateKey, public: bytes, *labels: str | int | bytes) -> bytes:
     """Return the key that only the owners of two X25519 keys know, for one purpose.
 
-    Raises
-    ------
-    SiloError
-        If the public key is none.
+    Raises SiloError if the public key is none.
     """
     try:
         shared = private.exchange(X25519PublicKey.from_public_bytes(public))
@@ -71,10 +68,7 @@ def sealed(key: bytes, content: bytes, context: bytes) -> bytes:
 def opened(key: bytes, box: bytes, context: bytes) -> bytes:
     """Return the content of a box.
 
-    Raises
-    ------
-    SiloError
-        If it was not sealed with this key in this context.
+    Raises SiloError if it was not sealed with this key in this context.
     """
     try:
         return ChaCha20Poly1305(key).decrypt(_NONCE, box, context)

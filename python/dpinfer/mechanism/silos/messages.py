@@ -34,10 +34,7 @@ class Message:
     def take(self, name: str, kind: type[Any]) -> Any:
         """Return a field of this type.
 
-        Raises
-        ------
-        SiloError
-            If it is missing, or of another type.
+        Raises SiloError if it is missing, or of another type.
         """
         value = self.fields.get(name)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
@@ -48,16 +45,13 @@ class Message:
 def pack(kind: str, **content: Any) -> bytes:
     """Return a message as bytes.
 
+    Raises TypeError if a value is of another kind.
+
     Parameters
     ----------
     **content
         Numbers, strings, bytes, None, lists, tuples, dicts with strings for keys, arrays, queries.  A model within a
         query is left out: it is that of the session.
-
-    Raises
-    ------
-    TypeError
-        If a value is of another kind.
     """
     blobs: list[bytes] = []
     header = json.dumps({"kind": kind, "fields": _plain(content, blobs)}, separators=(",", ":")).encode()
@@ -67,15 +61,12 @@ def pack(kind: str, **content: Any) -> bytes:
 def unpack(message: bytes, model: Model | None = None) -> Message:
     """Return the argument of :func:`pack`.
 
+    Raises SiloError if it is not a message.
+
     Parameters
     ----------
     model : Model, optional
         That of the session, which queries refer to.
-
-    Raises
-    ------
-    SiloError
-        If it is not a message.
     """
     start = len(_MAGIC) + 8
     if message[: len(_MAGIC)] != _MAGIC or len(message) < start:

@@ -102,10 +102,7 @@ class Silos:
 def check_control_of_silos(X: Any, control: Any) -> None:
     """Refuse a ledger for records at sites: these keep their own.
 
-    Raises
-    ------
-    ValueError
-        If there is one.
+    Raises ValueError if there is one.
     """
     if isinstance(X, Silos) and control.ledger is not None:
         raise ValueError("ledger must be None with Silos: give each Site its own, ledger=, which it charges")

@@ -52,10 +52,7 @@ class Session:
     def open(self) -> None:
         """Send the task to all sites, and exchange their keys.  Nothing is charged yet, and no records are read.
 
-        Raises
-        ------
-        SiloError
-            If a site does not answer, or refuses.
+        Raises SiloError if a site does not answer, or refuses.
         """
         opening = {"task": self._task.to_dict(), "terms": self._terms.to_dict()}
         asked = {place: pack("open", **opening, place=place) for place in self._alive}
@@ -98,15 +95,12 @@ class Session:
     def sum(self, query: bytes, length: int, keep: Callable[[], None] = lambda: None) -> IntArray:
         """Return the sum of all present sites' integers, with their noise shares, modulo 2**64.
 
+        Raises SiloError if too few sites are left; nothing of this pass was opened.
+
         Parameters
         ----------
         keep : callable
             Called when this session must be on the disk before a site is sent anything more.
-
-        Raises
-        ------
-        SiloError
-            If too few sites are left; nothing of this pass was opened.
         """
         index = len(self.present)
         about = asked_of_pass(index, self._alive, query)
@@ -226,10 +220,7 @@ def open_session(
 ) -> Session:
     """Open a session for a task, or go on with one that was saved, and return it.
 
-    Raises
-    ------
-    SiloError
-        If a site does not answer, or refuses.
+    Raises SiloError if a site does not answer, or refuses.
     """
     session = Session(line, Task(**task), terms, n_passes, log)
     if saved:

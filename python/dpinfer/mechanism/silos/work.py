@@ -33,6 +33,8 @@ def gaussian_share(key: bytes, query: Query, noise_multiplier: float, shares: in
 
     **Privacy.** Reads no records; private as long as nobody else has the key.
 
+    Raises SiloError if the noise is not that of a sum on the lattice.
+
     Parameters
     ----------
     key : bytes
@@ -41,11 +43,6 @@ def gaussian_share(key: bytes, query: Query, noise_multiplier: float, shares: in
         Of the pass.
     shares : int
         How many suffice.
-
-    Raises
-    ------
-    SiloError
-        If the noise is not that of a sum on the lattice.
     """
     step = _native.PartialSum(length=query.length, max_norm=query.max_norm).lattice_step
     stddev = noise_multiplier * query.max_norm / step / math.sqrt(shares)
@@ -92,10 +89,7 @@ class Task:
     def from_dict(cls, data: Mapping[str, Any], model: Model | None = None) -> "Task":
         """Rebuild a task from what :meth:`to_dict` returned; `model` has the code of a model of one's own.
 
-        Raises
-        ------
-        SiloError
-            If it is no task, or of another model.
+        Raises SiloError if it is no task, or of another model.
         """
         try:
             found = model_from_dict(data["model"]) if model is None else model
@@ -128,10 +122,7 @@ class Work(ABC):
 
         **Privacy.** Reads the records.
 
-        Raises
-        ------
-        RecordError, TypeError
-            If they cannot be used.
+        Raises RecordError or TypeError if they cannot be used.
         """
 
     @abstractmethod

@@ -24,12 +24,8 @@ def check_network_records(
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
-    Raises
-    ------
-    TypeError
-        If an array does not hold real numbers.
-    RecordError
-        If shapes disagree, there is no record, or a value is not finite.
+    Raises TypeError if an array does not hold real numbers. Raises RecordError if shapes disagree, there is no record,
+    or a value is not finite.
     """
     features, response = as_record_array("X", X), as_record_array("y", y)
     check_layout(model, features, response)

@@ -57,12 +57,8 @@ def check_site_records(model: SiteModel, X: Any, y: Any, adjacency: Adjacency = 
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
-    Raises
-    ------
-    TypeError
-        If an array does not hold real numbers, or `y` is missing or superfluous.
-    RecordError
-        If shapes disagree, there is no record, a value is not finite, or a response is outside of the model's range.
+    Raises TypeError if an array does not hold real numbers, or `y` is missing or superfluous. Raises RecordError if
+    shapes disagree, there is no record, a value is not finite, or a response is outside of the model's range.
     """
     features, *response = load_records(model, X, y, adjacency)
     return SiteRecords(np.ascontiguousarray(features, dtype=np.float64), response[0] if response else None)

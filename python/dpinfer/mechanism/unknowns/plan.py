@@ -152,6 +152,8 @@ def split_budget(
 
     **Privacy.** Reads no records.  The accountant certified the composition of all.
 
+    Raises TypeError or ValueError if an argument is wrong (BudgetExceededError: no noise meets the target).
+
     Parameters
     ----------
     asked : sequence of {"n_records", "bounds", "categories"}
@@ -159,11 +161,6 @@ def split_budget(
         Draws for bounds, and columns of labels.
     target_epsilon, target_delta, budget_share, make_event, adjacency, accountant
         As in :func:`dpinfer.plan_unknown`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong (BudgetExceededError: no noise meets the target).
     """
     relation = adjacency
     target = check_interval("target_epsilon", target_epsilon, 0.0)

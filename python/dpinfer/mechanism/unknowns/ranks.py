@@ -75,10 +75,7 @@ class ReadColumn(RankedColumn):
     def below(self, edges: FloatArray) -> IntArray:
         """Return how many values are less than each of the edges, which increase.
 
-        Raises
-        ------
-        RecordError
-            If there are not as many values as before.
+        Raises RecordError if there are not as many values as before.
         """
         ranks = self._ranks(edges)
         if ranks[-1] != self.size:
@@ -107,10 +104,7 @@ def _features_alone(features: Any, *_: Any) -> tuple[Any]:
 def count_rows(records: npt.ArrayLike | Rows, adjacency: Adjacency) -> int:
     """Return how many records there are; under "zero_out" rows of NaN alone are not counted.
 
-    Raises
-    ------
-    RecordError
-        If there are no rows.
+    Raises RecordError if there are no rows.
     """
     if isinstance(records, RowSource):
         return sum(_length(block, adjacency) for (block,) in records.each(_features_alone))
@@ -146,12 +140,7 @@ def check_ranked(X: Any, n_columns: int) -> None:
 
     **Privacy.** Reads no record.
 
-    Raises
-    ------
-    TypeError
-        If its type is not one of numbers.
-    RecordError
-        If its shape is another.
+    Raises TypeError if its type is not one of numbers. Raises RecordError if its shape is another.
     """
     if is_sparse(X):
         raise TypeError("X must be an array, not sparse")
@@ -165,10 +154,7 @@ def check_ranked(X: Any, n_columns: int) -> None:
 def columns_of(X: npt.ArrayLike | Rows, n_columns: int) -> list[RankedColumn]:
     """Return the columns of an array or a stream.
 
-    Raises
-    ------
-    TypeError, RecordError
-        If they are no numbers, or other columns.
+    Raises TypeError or RecordError if they are no numbers, or other columns.
     """
     if isinstance(X, (RowSource, ShardedRows)):
         return [ReadColumn(X, place, n_columns) for place in range(n_columns)]

@@ -90,10 +90,7 @@ def count_labels(name: str, values: Any) -> Counter[str]:
 
     **Privacy.** Reads the records.
 
-    Raises
-    ------
-    RecordError
-        If it is not one column.
+    Raises RecordError if it is not one column.
     """
     return labels_of(as_values(name, values))
 

@@ -36,18 +36,15 @@ def check_own_model(model: OwnModel, public_data: Any = None) -> None:
 
     **Privacy.** Reads no private records; nothing is spent.
 
+    Raises TypeError or ValueError if gradients have another shape or type, are not finite at the start, are random,
+    differ from finite differences of the log-likelihood, or of one record change with the others; if a parameter is
+    informed by no record; or if the sampler does not fit the likelihood.
+
     Parameters
     ----------
     public_data : (X, y), optional
         Records that are no secret and look like the private ones; the first 33 are used, and the first 4096 where these
         do not inform a parameter.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If gradients have another shape or type, are not finite at the start, are random, differ from finite differences
-        of the log-likelihood, or of one record change with the others; if a parameter is informed by no record; or if
-        the sampler does not fit the likelihood.
     """
     rng = np.random.default_rng(7)
     features, response = _trial_records(model, public_data, _ROWS, rng)

@@ -14,10 +14,7 @@ _NAMES = {"jax": "JAX", "numpyro": "NumPyro", "torch": "PyTorch"}
 def framework(package: str) -> Any:
     """Return an optional package.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If it is not installed, or too old.
+    Raises BackendUnavailableError if it is not installed, or too old.
     """
     try:
         module = import_module(package)

@@ -30,10 +30,7 @@ def uniforms_of(words: Words) -> FloatArray:
 def check_callables(required: Mapping[str, Any], optional: Mapping[str, Any]) -> None:
     """Refuse objects that cannot be called, by the name of the argument; None if optional.
 
-    Raises
-    ------
-    TypeError
-        If an argument is wrong.
+    Raises TypeError if an argument is wrong.
     """
     present = dict(required) | {argument: function for argument, function in optional.items() if function is not None}
     for argument, function in present.items():
@@ -44,10 +41,7 @@ def check_callables(required: Mapping[str, Any], optional: Mapping[str, Any]) ->
 def finished(code: ModelCode, public_data: Any, **declared: Any) -> OwnModel:
     """Return the model of this code, tried on public records.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If something else is declared than `response` and `name`, or the code fails a trial.
+    Raises TypeError or ValueError if something else is declared than `response` and `name`, or the code fails a trial.
     """
     for name in declared.keys() - inspect.signature(OwnModel).parameters.keys():
         raise TypeError(f"{name} is no argument of this function; `response` and `name` are the only further ones")

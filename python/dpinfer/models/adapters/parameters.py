@@ -21,6 +21,8 @@ class ParameterSet:
 
     **Privacy.** Public; holds no records.
 
+    Raises TypeError or ValueError if a name, shape or map is wrong, or a prior is not proper.
+
     Parameters
     ----------
     parameters : int, sequence of names, or mapping from name to shape
@@ -29,11 +31,6 @@ class ParameterSet:
         Map of each array from the real line to the range of its entries; by default the identity.
     prior_mean, prior_scale : number, (n,) array, or mapping from name to number or array
         Of independent normal priors *before* the map: "exp" makes them log-normal.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a name, shape or map is wrong, or a prior is not proper.
 
     Examples
     --------

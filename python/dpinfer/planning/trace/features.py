@@ -16,6 +16,8 @@ def pilot_design(model: Model, pilot: npt.ArrayLike | None) -> FloatArray | None
 
     **Privacy.** The pilot must be public.
 
+    Raises TypeError or ValueError if the pilot does not fit the model.
+
     Parameters
     ----------
     pilot : (m, n_features) array, optional
@@ -24,11 +26,6 @@ def pilot_design(model: Model, pilot: npt.ArrayLike | None) -> FloatArray | None
     Returns
     -------
     (m, n) array or None
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the pilot does not fit the model.
     """
     moments = getattr(model, "feature_moments", None)
     if pilot is None and moments is None:

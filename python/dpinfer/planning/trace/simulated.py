@@ -123,6 +123,8 @@ def predict_simulated(
 
     **Privacy.** Reads no records, unless the drift holds a pilot data set, which must be public.
 
+    Raises NumericalError if every simulated run diverged.
+
     Parameters
     ----------
     drift : Drift
@@ -137,11 +139,6 @@ def predict_simulated(
     list of Prediction
         One for each of `posteriors`: medians over the R runs, and the standard deviation of the logarithm of the width
         as `spread`.
-
-    Raises
-    ------
-    NumericalError
-        If every simulated run diverged.
     """
     rng = np.random.default_rng(seed)
     traces = simulate_trace(run, drift, rng)

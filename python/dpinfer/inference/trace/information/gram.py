@@ -182,15 +182,13 @@ def gram_posterior(
 
     **Privacy.** Post-processing of a Release.
 
+    Raises NumericalError if the draws did not converge in the end, or hardly any agrees with the noise variance's
+    trace.
+
     Parameters
     ----------
     n_draws, n_warmup, seed, check_convergence, report
         As in :func:`dpinfer.inference.trace.information.under_model.information_draws`.
-
-    Raises
-    ------
-    NumericalError
-        If the draws did not converge in the end, or hardly any agrees with the noise variance's trace.
 
     Notes
     -----

@@ -81,15 +81,12 @@ def flat_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
 
     **Privacy.** Post-processing of a Release.
 
+    Raises NumericalError if the trace does not identify a full Hessian.
+
     Parameters
     ----------
     start : BurnIn
         Which steps are used.
-
-    Raises
-    ------
-    NumericalError
-        If the trace does not identify a full Hessian.
     """
     release, request = analysis.release, analysis.request
     rows = row_regressions(*analysis.steps(start.start), n_threads=request.threads)
@@ -129,17 +126,14 @@ def model_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
 
     **Privacy.** Post-processing of a Release.
 
+    Raises NumericalError if the draws did not converge and `check_convergence`.
+
     Parameters
     ----------
     analysis : Analysis
         Analysis of a release with a full Hessian under its model.
     start : BurnIn
         Which steps are used.
-
-    Raises
-    ------
-    NumericalError
-        If the draws did not converge and `check_convergence`.
 
     Notes
     -----
@@ -192,6 +186,8 @@ def gram_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
 
     **Privacy.** Post-processing of a Release.
 
+    Raises NumericalError if the draws did not converge and `check_convergence`.
+
     Parameters
     ----------
     analysis : Analysis
@@ -199,11 +195,6 @@ def gram_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     start : BurnIn
         Which steps are used for the weights; the noise variance, at first inflated by the weights' distance, takes none
         of the first half.
-
-    Raises
-    ------
-    NumericalError
-        If the draws did not converge and `check_convergence`.
 
     Notes
     -----

@@ -79,16 +79,13 @@ def row_regressions(
 
     **Privacy.** Post-processing of a Release.
 
+    Raises NumericalError if there are too few steps or the positions are collinear.
+
     Parameters
     ----------
     positions, gradients : (T, k) float64
         The steps used.
     noise_stddev : (k,) or (T, k) float64
-
-    Raises
-    ------
-    NumericalError
-        If there are too few steps or the positions are collinear.
 
     Notes
     -----
@@ -144,6 +141,8 @@ def full_hessian_posterior(
 
     **Privacy.** Post-processing of a Release.
 
+    Raises NumericalError if no draw has a positive definite symmetrised Hessian.
+
     Parameters
     ----------
     family : {"mean_field", "point"}
@@ -151,11 +150,6 @@ def full_hessian_posterior(
         Whether theta given (Hessian, optimum) is N(optimum, Hessian^-1) instead of q.
     n_draws : int
         Number of draws to keep.
-
-    Raises
-    ------
-    NumericalError
-        If no draw has a positive definite symmetrised Hessian.
 
     Notes
     -----

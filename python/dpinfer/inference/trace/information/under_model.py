@@ -303,6 +303,8 @@ def information_draws(
 
     **Privacy.** Post-processing of a Release.
 
+    Raises NumericalError if the chain did not converge in the end.
+
     Parameters
     ----------
     trace : InformationTrace
@@ -317,11 +319,6 @@ def information_draws(
         Go on with twice the steps, and then with four times, while R-hat is above 1.2; False takes the first draws.
     report : callable
         Gets (done, total).
-
-    Raises
-    ------
-    NumericalError
-        If the chain did not converge in the end.
 
     Notes
     -----
@@ -369,17 +366,14 @@ def information_posterior(
 
     **Privacy.** Post-processing of a Release.
 
+    Raises NumericalError if the chain did not converge in the end.
+
     Parameters
     ----------
     trace, expected, prior_variance
         As in :func:`information_draws`.
     **sampling
         The other arguments of :func:`information_draws`.
-
-    Raises
-    ------
-    NumericalError
-        If the chain did not converge in the end.
     """
     draws = information_draws(trace, expected, prior_variance=prior_variance, **sampling)
     hessians, location = draws.information, draws.location

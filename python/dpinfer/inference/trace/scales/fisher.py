@@ -133,10 +133,7 @@ class FisherRun:
     def from_release(cls, release: GradientTrace, model: Model) -> "FisherRun":
         """Return the settings of a Fisher-scaled release.
 
-        Raises
-        ------
-        ValueError
-            If the release lacks one.
+        Raises ValueError if the release lacks one.
         """
         if release.n_records is None or release.grad_scale is None or release.max_grad_norm is None:
             raise ValueError(

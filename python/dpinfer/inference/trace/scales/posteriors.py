@@ -53,17 +53,13 @@ def fisher_tied_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
 
     **Privacy.** Post-processing of a Release.
 
+    Raises ValueError if the release lacks settings that a Fisher-scaled run has. Raises NumericalError if a coordinate
+    does not move or its quadrature fails.
+
     Parameters
     ----------
     start : BurnIn
         Which steps are used.
-
-    Raises
-    ------
-    ValueError
-        If the release lacks settings that a Fisher-scaled run has.
-    NumericalError
-        If a coordinate does not move or its quadrature fails.
     """
     release, request, model = analysis.release, analysis.request, analysis.model
     if model is None:

@@ -34,6 +34,8 @@ def fisher_tied_nodes(
 
     **Privacy.** Post-processing of a Release.
 
+    Raises NumericalError if a scale vanished, or the quadrature did not converge for some coordinate.
+
     Parameters
     ----------
     trace : TiedTrace
@@ -51,11 +53,6 @@ def fisher_tied_nodes(
     -------
     Nodes
         With the Hessian h = eta I(optimum) at every node.
-
-    Raises
-    ------
-    NumericalError
-        If a scale vanished, or the quadrature did not converge for some coordinate.
 
     Notes
     -----

@@ -9,10 +9,19 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
+from dpinfer.accounting import Adjacency
 from dpinfer.auditing import replay_audit
+from dpinfer.auditing.checks import check_neighbours, check_noise
+from dpinfer.auditing.paths import AuditPath
+from dpinfer.auditing.replay_scenario import Scenario
 from dpinfer.lab.replays.calls import fit_scenarios
+from dpinfer.lab.replays.records import N_RECORDS, neighbours, regression_records
 from dpinfer.mechanism import open_source, run_statistic
+from dpinfer.mechanism._native import PartialSum
+from dpinfer.mechanism.newton.contributions import FeatureMeans
+from dpinfer.mechanism.newton.pass_records import open_records
 from dpinfer.models import BetaBernoulli, LogisticRegression
+from dpinfer.testing import InsecureRNG
 
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 N, W = 6000, np.array([0.6, -0.4])
@@ -64,6 +73,69 @@ def test_a_law_of_noise(recipes):
     )
     assert release.epsilon <= 1.0 + 1e-9
     assert dpi.noise_aware_posterior(release).mean[0] == pytest.approx(0.7, abs=0.15)
+
+
+def parts_of(records):
+    """Return records (n, 3) as (X, y) of two parts."""
+    return [(part[:, :2], part[:, 2]) for part in np.array_split(np.asarray(records, dtype=np.float64), 2)]
+
+
+def test_a_kind_of_records_is_fitted(recipes):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(N, 2))
+    y = (rng.random(N) < 1.0 / (1.0 + np.exp(-X @ W))).astype(float)
+    wings = recipes.Wings(*parts_of(np.column_stack((X, y))))
+
+    def fitted(*records, **options):
+        return dpi.fit(LogisticRegression(2), *records, **BUDGET, random_source=InsecureRNG(6), **options).release
+
+    # The kind of records changes no bit.
+    np.testing.assert_array_equal(fitted(wings, n_records=N).scores, fitted(X, y, n_records=N).scores)
+    assert abs(fitted(wings, unknown=["n_records"]).n_records - N) < 100
+    plan = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.1, n_steps=3)
+    with pytest.raises(TypeError, match="X must be in one place for this run, not in Wings"):
+        dpi.run_dpvi(LogisticRegression(2), wings, plan=plan, n_records=N, max_grad_norm=1.0)
+
+
+def test_a_kind_of_records_is_replayed(recipes):
+    model = LogisticRegression(2)
+    own, other, far, refused = regression_records(model)
+    plan = dpi.plan_newton(model, target_epsilon=5.0, target_delta=1e-5, n_records=N_RECORDS)
+
+    def run(records, place):
+        halves = zip(*(np.array_split(array, 2) for array in records), strict=True)
+        wings = recipes.Wings(*(tuple(map(place.watched, half)) for half in halves))
+        return dpi.run_newton(
+            model, wings, plan=plan, n_records=N_RECORDS, ledger=place.account, progress=place.progress
+        )
+
+    near = tuple(neighbours(own, other, far, Adjacency.ADD_REMOVE, refused))
+    scenario = Scenario("wings", "dpinfer.mechanism.run_newton", run, own, near, Adjacency.ADD_REMOVE, ledger=True)
+    result = replay_audit((scenario,))
+    assert result.passed, str(result)
+
+
+def test_a_kind_of_records_is_audited(recipes):
+    query = FeatureMeans(np.eye(2), 0.7)
+
+    def opened(records, key, rate, threads):
+        wings = recipes.Wings(*parts_of(records))
+        kept = open_records(LogisticRegression(2), wings, None, Adjacency.ADD_REMOVE, n_threads=threads)
+
+        def release(step, noise_multiplier):
+            total = PartialSum(length=query.length, max_norm=query.max_norm)
+            kept.add(total, query)
+            return total.noisy_sum(key, step, noise_multiplier)
+
+        return release
+
+    base = np.column_stack((np.random.default_rng(7).normal(size=(20, 2)), np.arange(20) % 2))
+    canaries = np.array([[50.0, 0.0, 1.0], [-50.0, 0.0, 1.0]])
+    path = AuditPath("wings", query.max_norm, opened, base, *canaries)
+    for canary in canaries:
+        check = check_neighbours(path, path.name, base, canary, InsecureRNG(8), alpha=1e-6)
+        assert check.passed, str(check)
+    assert check_noise(path, path.name, base, 1.0, 400, InsecureRNG(9), alpha=1e-6).passed
 
 
 def test_a_source_and_a_method(recipes):

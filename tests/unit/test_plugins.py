@@ -91,7 +91,7 @@ def test_two_packages_with_one_name_are_refused(hospital, tmp_path, monkeypatch)
 def test_a_source_and_a_model_are_found():
     release = run_statistic(MODEL, open_source("wards", 4, size=50), epsilon=1.0, n_records=200)
     assert release.epsilon == 1.0
-    with pytest.raises(TypeError, match=r"hospital 1\.0 must give a RowSource"):
+    with pytest.raises(TypeError, match=r"hospital 1\.0 must give Records"):
         open_source("lists", 3)
     spec = dict(dpi.models.LogisticRegression(2).to_dict(), kind="HospitalRegression")
     assert type(model_from_dict(spec)).__module__ == "hospital"

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.sites.state import SiteIterate
-from dpinfer.mechanism.sums import GradientSession, SessionSettings, open_gradients
+from dpinfer.mechanism.sums import GradientSession, RowSource, SessionSettings, open_gradients
 from dpinfer.mechanism.sums.network import open_network_session
 from dpinfer.mechanism.sums.sites import SiteRecords, open_session, set_cavity, site_prior
 from dpinfer.models import (
@@ -115,7 +115,7 @@ def _glm(
         features = np.ascontiguousarray(records[:, :p])
         response = np.ascontiguousarray(records[:, p])
         settings = _settings(norm, key, rate, threads, aligned=aligned)
-        session = open_gradients(model, (features, response), settings)
+        session = open_gradients(model, RowSource.of_arrays((features, response)), settings)
         draws = np.full((n_draws, n), 0.1) if n_draws else None
         session.prepare(np.zeros(n), np.full(n, -12.0), draws)
         return _release(session, beta, offset)
@@ -139,7 +139,7 @@ def _glm(
 def _conjugate(name: str, model: ConjugateModel, norm: float, plus: float, minus: float, base: FloatArray) -> AuditPath:
     def open_path(records: FloatArray, key: bytes, rate: float, threads: int) -> Opened:
         values = np.ascontiguousarray(records[:, 0])
-        session = open_gradients(model, (values,), _settings(norm, key, rate, threads))
+        session = open_gradients(model, RowSource.of_arrays((values,)), _settings(norm, key, rate, threads))
         n = model.n_params
         session.prepare(np.zeros(n), np.full(n, -3.0), None)
         return _release(session, np.full(2 * n, 4.0), np.zeros(2 * n))

@@ -25,10 +25,11 @@ from dpinfer.fitting.unknown import (
     try_out,
 )
 from dpinfer.inference import Posterior, PosteriorRequest
-from dpinfer.mechanism import Clusters, CudaRows, RowSource, RunCheckpoint, ShardedRows, Units
+from dpinfer.mechanism import Clusters, Records, RunCheckpoint, Units
 from dpinfer.mechanism.newton.plan import has_population_target
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.sources.held import records_of
 from dpinfer.methods import RunSettings, find_method, method_with
 from dpinfer.models import Model
 from dpinfer.release import Release
@@ -59,7 +60,7 @@ class FitOptions(TypedDict, total=False):
 
 def fit(
     model: Model,
-    X: npt.ArrayLike | CudaRows | RowSource | ShardedRows,
+    X: npt.ArrayLike | Records,
     y: npt.ArrayLike | None = None,
     *,
     epsilon: float,
@@ -165,7 +166,7 @@ def fit(
     planned: Any = {name: options.pop(name) for name in _PLAN_OPTIONS if name in options}  # type: ignore[misc]
     leaks, parts = check_leaks(options.pop("leaks", ())), options.pop("parts", ())
     X, method = _on_backend(options.pop("backend", "cpu"), X, method)
-    if isinstance(X, CudaRows):
+    if records_of(X).on_gpu:
         planned.setdefault("target", "model")
     given: Any = options
     foreign = set(given) - {"clusters", *RunSettings.__dataclass_fields__}
@@ -214,10 +215,11 @@ def _on_backend(backend: str, X: Any, method: str) -> tuple[Any, str]:
     """Return the records as the backend reads them, and the method that it is for."""
     if backend not in ("cpu", "cuda"):
         raise ValueError(f"backend must be 'cpu' or 'cuda', got {backend!r}")
-    if backend == "cpu" and not isinstance(X, CudaRows):
+    records = records_of(X)
+    if backend == "cpu" and not records.on_gpu:
         return X, method
     method = method_with("cuda", method, argument="backend 'cuda'")
-    return X if isinstance(X, CudaRows) else CudaRows(X), method
+    return records.to_gpu(), method
 
 
 @dataclass(frozen=True)

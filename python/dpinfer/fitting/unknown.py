@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import DeferredArray, as_record_array
 from dpinfer._validate import check_choice
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.accounting.ledger import check_account
-from dpinfer.errors import RecordError, WeakGuaranteeWarning
-from dpinfer.mechanism import RandomSource, RowSource, ShardedRows, Silos, release_bounds, release_count
+from dpinfer.errors import WeakGuaranteeWarning
+from dpinfer.mechanism import RandomSource, Records, release_bounds, release_count
+from dpinfer.mechanism.sources.held import records_of
 from dpinfer.mechanism.unknowns.draws import QuantileSearch
 from dpinfer.mechanism.unknowns.plan import UnknownPlan, split_budget
 from dpinfer.mechanism.unknowns.releases import resolved_probability
@@ -75,10 +74,7 @@ def plan_unknown_arguments(
             "schema: dpinfer.regression takes them as unknown"
         )
     split = split_arguments(names, given, UNKNOWN_ARGUMENTS, epsilon=epsilon, delta=delta, adjacency=adjacency)
-    if isinstance(X, RowSource) and X.units:
-        raise TypeError("X must be a source without units with unknown: rows are counted, and not persons")
-    if isinstance(X, Silos):
-        raise TypeError("unknown must be None with Silos: give an n_records and a response_scale that are public")
+    records_of(X).refuse("X, of which something is unknown,", ("blocks", "parts", "sparse", "cuda"))
     return split
 
 
@@ -138,7 +134,7 @@ def split_arguments(
 
 def release_arguments(
     plan: UnknownPlan,
-    X: npt.ArrayLike | RowSource | ShardedRows,
+    X: npt.ArrayLike | Records,
     y: npt.ArrayLike | None,
     *,
     n_records: int | None,
@@ -159,7 +155,7 @@ def release_arguments(
     ReleasedArguments
         ``response_scale`` is the root mean square of the normal law that has the released quantiles.
     """
-    responses = X.responses() if isinstance(X, (RowSource, ShardedRows)) else _column(y)
+    responses = records_of(X, y).responses()
     return release_numbers(
         plan,
         X,
@@ -251,13 +247,3 @@ def keep_with(released: ReleasedArguments | Guaranteed) -> Iterator[None]:
                 "parts: parts= of dpinfer.fit, or with_parts of the release."
             )
         raise
-
-
-def _column(y: Any) -> DeferredArray:
-    def load() -> npt.NDArray[Any]:
-        array = as_record_array("y", y)
-        if array.dtype.kind not in "fiub" or array.ndim != 1:
-            raise RecordError("y must be a one-dimensional array of real numbers")
-        return np.asarray(array, dtype=np.float64)
-
-    return DeferredArray(load)

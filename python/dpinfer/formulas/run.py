@@ -203,7 +203,8 @@ def regression(
     if prior is not None:
         check_choice("prior", prior, (HORSESHOE,))
     weights, unit, clusters = options.pop("weights", None), options.pop("unit", None), options.pop("clusters", None)
-    _check_survey(weights, unit, clusters, alone=unknown is None and not isinstance(data, Silos))
+    at_sites = isinstance(data, Silos)
+    _check_survey(weights, unit, clusters, alone=unknown is None and not at_sites)
     folder = None if path is None else Path(path)
     if isinstance(schema, (str, os.PathLike)):
         schema = Schema.load(schema) if unknown is None else SchemaDraft.load(schema)
@@ -222,14 +223,14 @@ def regression(
             raise TypeError("schema must be a Schema: a SchemaDraft needs unknown=, the facts to release")
         found = design(formula, schema, family=family, prior_scale=prior_scale, weights=weights, unit=unit)
         terms = _learned(found, prior, given, alone=not (weights or unit or clusters))
-        if isinstance(data, Silos):
+        if at_sites:
             return _fitted(found, asked_of_sites(data, found, formula, prior_scale), None, folder, given, terms)
         records = UnreadRecords(data, found, unit=clusters or ("" if unit is None else str(unit.ids)))
         whose: Any = {} if unit is None else {"unit": replace(unit, ids=records.unit)}
         if clusters is not None:
             whose = {"clusters": records.unit}
         return _fitted(found, records.X, records.y, folder, given | whose, terms)
-    if isinstance(data, Silos):
+    if at_sites:
         raise TypeError("unknown must be None with Silos: give n_records, bounds and categories that are public")
     completion = Completion.of(formula, schema, unknown, family=family, prior_scale=prior_scale, fit=given)
     terms = _learned(completion.stand_in, prior, given)

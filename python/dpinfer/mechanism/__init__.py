@@ -18,7 +18,8 @@ from dpinfer.mechanism.silos.rows import Silos
 from dpinfer.mechanism.sites.dpsep import run_dp_sep
 from dpinfer.mechanism.sites.network_dpsep import NetworkSettings, network_plan_arguments, run_network_dp_sep
 from dpinfer.mechanism.sites.settings import SiteArguments
-from dpinfer.mechanism.sources.cuda import CudaRows
+from dpinfer.mechanism.sources.held import CudaRows
+from dpinfer.mechanism.sources.row_source import Records
 from dpinfer.mechanism.sources.spark import rows_of_spark
 from dpinfer.mechanism.sources.streams import (
     rows_of_arrays,
@@ -47,6 +48,7 @@ __all__ = [
     "NewtonPlan",
     "OSRandomSource",
     "RandomSource",
+    "Records",
     "RowSource",
     "RunCheckpoint",
     "ShardedRows",

@@ -23,13 +23,13 @@ from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.private_run import CheckpointArgument, ReleaseTerms
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.run import RunControl, run_once
-from dpinfer.mechanism.sources.row_source import MAX_ROWS, Records, RowSource
-from dpinfer.mechanism.sources.sparse import is_sparse
+from dpinfer.mechanism.sources.held import records_of
+from dpinfer.mechanism.sources.row_source import MAX_ROWS, Arrays, Records
 from dpinfer.release import SumRelease
 
 # From a block of rows, (B,) or (B, d), to what each of them adds, (B, s).
 Contribution = Callable[[FloatArray], npt.ArrayLike]
-Blocks = Callable[[], Iterable[Records]]
+Blocks = Callable[[], Iterable[Arrays]]
 
 # Numbers of a block's contributions: 32 MiB.
 _BLOCK_VALUES = 1 << 22
@@ -38,7 +38,7 @@ _TRIAL_ROWS = 8  # made up, each alone and all together
 
 
 def private_sum(
-    records: npt.ArrayLike | RowSource,
+    records: npt.ArrayLike | Records,
     contribution: Contribution,
     *,
     names: Sequence[str],
@@ -117,12 +117,9 @@ def private_sum(
     named = _check_names(names)
     if not callable(contribution):
         raise TypeError(f"contribution must be callable, got {type(contribution).__name__}")
-    if isinstance(records, RowSource):
-        if records.units:
-            raise TypeError("records must be a source without units: rows are what is protected here")
-    else:
-        if is_sparse(records):
-            raise TypeError("records must be an array, not sparse")
+    given = records_of(records)
+    given.refuse("records", ("blocks",))
+    if given.held is not None:
         _check_form(records)
     _try(contribution, records, len(named))
     control = RunControl.checked(random_source=random_source, ledger=ledger, checkpoint=checkpoint)
@@ -160,10 +157,7 @@ def released_sum(
     asked = noise_key(b"", contribution, names, norm, settings)
 
     def load() -> "tuple[Blocks, _native.PartialSum | NormSum]":
-        if isinstance(records, RowSource):
-            blocks: Blocks = partial(records.each, lambda rows, y: (_rows(rows, relation),))
-        else:
-            blocks = partial(iter, [(_rows(records, relation),)])
+        blocks: Blocks = partial(records_of(records).source().each, lambda rows, y: (_rows(rows, relation),))
         total = _native.PartialSum(length=len(names), max_norm=norm) if gaussian else NormSum(len(names), norm)
         for (rows,) in blocks():
             for part in _contributions(contribution, rows, len(names)):
@@ -252,7 +246,7 @@ def _robust(contribution: Contribution, rows: FloatArray, length: int) -> FloatA
 def _try(contribution: Contribution, records: Any, length: int) -> None:
     """Refuse a contribution that has another form, or mixes rows, on made-up rows of zeros and ones."""
     shape = known_shape(records)
-    width = records.n_features if isinstance(records, RowSource) else shape[1] if shape and len(shape) == 2 else None
+    width = shape[1] if shape and len(shape) == 2 else records_of(records).n_features
     if width is None and not (shape and len(shape) == 1):
         return
     rows = (

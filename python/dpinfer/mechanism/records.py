@@ -1,5 +1,6 @@
 """Checks on the private records: once, before anything is spent, and without quoting any of them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,18 +10,15 @@ from dpinfer._records import as_record_array
 from dpinfer._values import is_listed
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
-from dpinfer.mechanism.layout import check_columns, check_layout, check_response, check_values, has_weights
+from dpinfer.mechanism.layout import check_columns, check_response, check_values, has_weights
 from dpinfer.mechanism.null_records import without_null_records
-from dpinfer.mechanism.silos.rows import Silos
-from dpinfer.mechanism.sources.cuda import CudaRows
-from dpinfer.mechanism.sources.row_source import Records, RowSource
-from dpinfer.mechanism.sources.shards import ShardedRows
-from dpinfer.mechanism.sources.sparse import CodedRows, SparseFeatures, is_sparse, sparse_features
+from dpinfer.mechanism.sources.held import records_of
+from dpinfer.mechanism.sources.row_source import MAX_ROWS, Arrays, Records, RowSource
+from dpinfer.mechanism.sources.sparse import SparseFeatures, checked_features
 from dpinfer.models import ConjugateModel
 
 Features = npt.NDArray[np.float64] | npt.NDArray[np.float32]
 
-_MAX_RECORDS = 2**31  # exact integer sums of 64 bits are proved for so many
 _CHUNK = 4096  # records at once: memory only
 
 
@@ -42,8 +40,8 @@ def check_records(
     check_response(features, response, weighted=has_weights(model))
     if features.shape[0] == 0:
         raise RecordError("X must have at least one row, got none")
-    if features.shape[0] > _MAX_RECORDS:
-        raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
+    if features.shape[0] > MAX_ROWS:
+        raise RecordError(f"X must have at most {MAX_ROWS} rows")
     features, response = without_null_records(adjacency, features, response)
     # A list is of single precision, or not, by its records.
     single = features.dtype == np.float32 and not is_listed(X)
@@ -64,11 +62,12 @@ def check_rows(
     Raises TypeError if an array does not hold real numbers. Raises RecordError if the records cannot be used, or are
     sparse under ``zero_out``: a sparse row cannot be all NaN.
     """
-    if not is_sparse(X):
+    found: Any = records_of(X)
+    if "sparse" not in found.demands:
         return check_records(model, X, y, adjacency)
     if adjacency is Adjacency.ZERO_OUT:
         raise RecordError("X must be an array for the relation 'zero_out': no sparse row is a null record")
-    features = sparse_features(model, X)
+    features = checked_features(found.sparse(), model.n_features)
     response = as_record_array("y", y)
     check_response(features, response, weighted=has_weights(model))
     return features, _checked_response(model, response)
@@ -110,8 +109,8 @@ def check_conjugate_records(
     records = records[:, 0] if records.ndim == 2 else records
     if records.shape[0] == 0:
         raise RecordError("X must have at least one row, got none")
-    if records.shape[0] > _MAX_RECORDS:
-        raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
+    if records.shape[0] > MAX_ROWS:
+        raise RecordError(f"X must have at most {MAX_ROWS} rows")
     records, _ = without_null_records(adjacency, records, None)
     values: npt.NDArray[np.float64] = _readable(records, np.float64)
     if not np.all(np.isfinite(values)):
@@ -134,8 +133,8 @@ def check_points(model: Any, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
     check_columns(records, model.n_features)
     if records.shape[0] == 0:
         raise RecordError("X must have at least one row, got none")
-    if records.shape[0] > _MAX_RECORDS:
-        raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
+    if records.shape[0] > MAX_ROWS:
+        raise RecordError(f"X must have at most {MAX_ROWS} rows")
     records, _ = without_null_records(adjacency, records, None)
     points: npt.NDArray[np.float64] = _readable(records, np.float64)
     if not np.all(np.isfinite(points)):
@@ -143,7 +142,7 @@ def check_points(model: Any, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
     return points
 
 
-def load_records(model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Records:
+def load_records(model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Arrays:
     """Return the records of any model as the kernels read them: features and responses, numbers, or rows alone.
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
@@ -158,59 +157,32 @@ def load_records(model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.AD
     return (check(model, X, adjacency),)
 
 
-def check_arguments(
-    model: Any,
-    y: Any,
-    X: Any,
-    *,
-    streamed: bool = False,
-    sharded: bool = False,
-    units: bool = False,
-    sparse: bool = False,
-    weighted: bool = False,
-) -> None:
-    """Refuse a missing or superfluous response, and arrays with another form than the model's records.
+def check_arguments(model: Any, y: Any, X: Any, takes: Sequence[str] = (), *, weighted: bool = False) -> Records:
+    """Return the records of a run, after refusing those that it cannot take, or of another form than the model's.
 
     **Privacy.** Reads no record: these refusals come before the charge, and do not depend on records.
 
-    With a :class:`RowSource` for `X`, the responses are in its blocks: for runs that are `streamed`.
-    :class:`ShardedRows`, :class:`Silos` and sparse rows are for the few-pass runs, and sources with units for those
-    that take `unit`; survey weights for those that are `weighted`.
+    Parameters
+    ----------
+    takes : sequence of str
+        What the run can do, of :attr:`Records.demands`.
+    weighted : bool
+        Whether it takes survey weights.
     """
-    name = type(model).__name__
     if has_weights(model) and not weighted:
         raise TypeError(
             "model must be without survey_weights: a run with a plan for target='population' alone has them"
         )
-    if is_sparse(X) and not sparse:
-        raise TypeError("X must be an array, not sparse: run_newton alone takes sparse matrices and CodedRows")
-    if isinstance(X, RowSource) and X.units and not units:
-        raise TypeError("X must be a source without units: this run protects rows")
-    if isinstance(X, RowSource) and not streamed:
-        raise TypeError("X must be an array, not a RowSource: this run needs its rows in memory")
-    if isinstance(X, ShardedRows) and not sharded:
-        raise TypeError("X must be an array or a RowSource: a run that samples rows needs them in one place")
-    if isinstance(X, Silos) and not sharded:
-        raise TypeError("X must be an array or a RowSource, not Silos: run_newton and run_statistic alone take them")
-    if isinstance(X, (RowSource, ShardedRows, Silos)):
-        if y is not None:
-            raise TypeError(f"y must be None with a {type(X).__name__}, whose records have their responses")
-        columns = getattr(model, "n_features", 1)
-        if X.n_features not in (None, columns):
-            raise ValueError(f"X must have {columns} columns for {name}, got {X.n_features}")
-        return
-    if model.record_form == "regression" and y is None:
-        raise TypeError(f"y must be given for {name}")
-    if model.record_form != "regression" and y is not None:
-        raise TypeError(f"y must be None for {name}, whose records are X")
-    if isinstance(X, CodedRows):
-        X.check_layout(model.n_features, y)
-    else:
-        check_layout(model, X.array if isinstance(X, CudaRows) else X, y)
+    found = records_of(X)
+    found.refuse("X", takes)
+    found = found.with_response(y)
+    found.check_form(model)
+    return found
 
 
-def load_source(model: Any, X: Any, y: Any, adjacency: Adjacency) -> Records | RowSource:
-    """Return records in memory, or a checked source of rows where `X` is one."""
-    if not isinstance(X, RowSource):
-        return load_records(model, X, y, adjacency)
-    return X.checked(lambda features, response: load_records(model, features, response, adjacency))
+def load_source(model: Any, X: Any, y: Any, adjacency: Adjacency) -> RowSource:
+    """Return checked records: those in memory as a source that keeps them, others as one that is read in every pass."""
+    found = records_of(X, y)
+    if found.held is not None:
+        return RowSource.of_arrays(load_records(model, *found.held, adjacency))
+    return found.source().checked(lambda features, response: load_records(model, features, response, adjacency))

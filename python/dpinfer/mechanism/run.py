@@ -24,7 +24,6 @@ from dpinfer.mechanism.noise_keys import noise_key
 from dpinfer.mechanism.private_run import CheckpointArgument, PrivacyTerms, PrivateRun, private_run
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.run_state import restore, snapshot
-from dpinfer.mechanism.sources.row_source import RowSource
 
 Loaded = TypeVar("Loaded")
 
@@ -124,6 +123,11 @@ class Algorithm(ABC, Generic[Loaded]):
     def description(self) -> Mapping[str, Any]:
         """Return every public setting that the release depends on, as JSON values."""
 
+    def arrays(self, records: Any) -> Iterable[npt.NDArray[Any]]:
+        """Return all input of the kernels, by which a checkpoint recognises it."""
+        found: Iterable[npt.NDArray[Any]] = records
+        return found
+
     @abstractmethod
     def start(self, records: Loaded, control: RunControl, key: bytes) -> None:
         """Open a session over the records, and set `state` and `kept`; the key is that of the run and its model."""
@@ -151,7 +155,7 @@ def run_steps(
     algorithm : Algorithm
         Its `kept` and `state` hold the run when this returns.
     load : callable
-        Returns the checked records, as the kernels read them: arrays, or a :class:`RowSource`.
+        Returns the checked records, as the algorithm takes them.
 
     Returns
     -------
@@ -170,15 +174,10 @@ def run_steps(
         with private.reading():
             records = load()
             algorithm.start(records, control, algorithm.run_key(private.key, plan))
-        done, saved = private.begin(_arrays(records))
+        done, saved = private.begin(algorithm.arrays(records))
         algorithm.state = restore(algorithm.kept, algorithm.state, done, saved)
         _make_steps(algorithm, done, plan.n_steps, private, control.report)
     return _settings(algorithm.mechanism, private)
-
-
-def _arrays(records: Any) -> Iterable[npt.NDArray[Any]]:
-    """Return all input of the kernels, by which a checkpoint recognises it."""
-    return (array for block in records for array in block) if isinstance(records, RowSource) else records
 
 
 def _make_steps(

@@ -21,8 +21,9 @@ from dpinfer.mechanism.private_run import ReleaseTerms
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import check_arguments, load_records
 from dpinfer.mechanism.run import RunControl, run_once
-from dpinfer.mechanism.silos.rows import Silos, check_control_of_silos, described
-from dpinfer.mechanism.sums import Records, RowSource, ShardedRows
+from dpinfer.mechanism.silos.rows import described
+from dpinfer.mechanism.sources.held import records_of
+from dpinfer.mechanism.sources.row_source import Records, RowSource, total_rows
 from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential, Model
 from dpinfer.release import CountRelease, StatisticRelease
 
@@ -88,7 +89,7 @@ def has_statistic(model: Model) -> bool:
 
 def run_statistic(
     model: ConjugateModel,
-    X: npt.ArrayLike | RowSource | ShardedRows | Silos,
+    X: npt.ArrayLike | Records,
     *,
     epsilon: float,
     n_records: int | CountRelease,
@@ -118,7 +119,7 @@ def run_statistic(
     ----------
     model : BetaBernoulli, BetaBinomial, DirichletCategorical or GammaExponential
     X : (N,) or (N, 1) array, RowSource, ShardedRows or Silos
-        The records. A :class:`dpinfer.mechanism.RowSource` is read twice, a block at a time;
+        The records. A :class:`dpinfer.mechanism.RowSource` is read a block at a time;
         :class:`dpinfer.mechanism.ShardedRows` are read by workers.  :class:`dpinfer.mechanism.Silos` mask their
         sums, and add the noise (docs/silos.md); their number of rows is not checked.
     epsilon : float
@@ -168,29 +169,30 @@ def run_statistic(
     """
     if not has_statistic(model):
         raise TypeError(f"model must be a conjugate model with a sufficient statistic, got {type(model).__name__}")
-    check_arguments(model, None, X, streamed=True, sharded=True)
+    records = check_arguments(model, None, X, ("blocks", "parts", "sites"))
     epsilon = check_interval("epsilon", epsilon, 0.0)
     relation = as_adjacency(adjacency)
     counted = n_records if isinstance(n_records, CountRelease) else None
     if isinstance(n_records, CountRelease):
         n_records = _counted(model, n_records, relation)
     n_records = check_integer("n_records", n_records, 1, 2**31)
+    sites: Any = records
     control = RunControl.checked(random_source=random_source, ledger=ledger)
-    check_control_of_silos(X, control)
+    records.check_ledger(ledger)
     bound = _clip(model, clip, epsilon, n_records)
     replace = relation is Adjacency.REPLACE_ONE
-    lattice, names = lattice_of(model, bound, replace=replace, coarse=isinstance(X, Silos))
-    table = None if noise == "laplace" else _table(model, X, noise, epsilon, lattice)
+    lattice, names = lattice_of(model, bound, replace=replace, coarse=records.own_noise)
+    table = None if noise == "laplace" else _table(model, records, noise, epsilon, lattice)
     terms = pure_terms(epsilon, relation)
     if table is not None:
         event = ApproximateEvent(epsilon, table.delta(epsilon, lattice.l1_sensitivity), relation.value)
         terms = ReleaseTerms(event, relation, event.delta)
 
     def load() -> Any:
-        if isinstance(X, Silos):
+        if records.own_noise:
             query = {"epsilon": epsilon, "adjacency": relation.value, "clip": bound}
-            return X.open("statistic", model, query, n_records, 1)
-        total, n_rows = total_of(X, model, relation, lattice)
+            return sites.open("statistic", model, query, n_records, 1)
+        total, n_rows = total_of(records, model, relation, lattice)
         if replace and n_rows != n_records:
             raise RecordError("X must have n_records rows under 'replace_one' adjacency")
         return total
@@ -198,10 +200,10 @@ def run_statistic(
     def draw(total: Any, key: bytes) -> tuple[FloatArray, dict[str, Any], bool]:
         if table is not None:
             return np.array([total[0] + drawn(table, key)], dtype=np.float64), {"noise": said_of(table)}, True
-        if not isinstance(X, Silos):
+        if not records.own_noise:
             return lattice.release_total(total, epsilon=epsilon, key=key), {}, True
         sums = np.asarray(total.sum(b"", len(names)) * lattice.step)
-        record = described(X.terms, total, ReleaseTerms(terms.event, relation, 0.0))
+        record = described(sites.terms, total, ReleaseTerms(terms.event, relation, 0.0))
         return sums, {"silos": record}, total.secure
 
     (noisy, told, secure), said = run_once(terms, "statistic", control, load, draw)
@@ -222,11 +224,13 @@ def run_statistic(
     )
 
 
-def _table(model: ConjugateModel, X: Any, noise: str | NoiseTable, epsilon: float, lattice: LatticeSum) -> NoiseTable:
+def _table(
+    model: ConjugateModel, records: Records, noise: str | NoiseTable, epsilon: float, lattice: LatticeSum
+) -> NoiseTable:
     """Return the table of another law than Laplace's; reads no record."""
     if not isinstance(model, (BetaBernoulli, BetaBinomial)):
         raise ValueError(f"noise must be 'laplace' for {type(model).__name__}: other laws are for counts of successes")
-    if isinstance(X, Silos):
+    if records.own_noise:
         raise ValueError("noise must be 'laplace' with Silos, whose sites add shares of that noise")
     return noise_table(noise, epsilon=epsilon, sensitivity=lattice.l1_sensitivity)
 
@@ -285,33 +289,22 @@ def lattice_of(
     return LatticeSum(np.zeros(1), np.array([float(model.trials)]), replace=replace, step=1.0), ("successes",)
 
 
-def total_of(X: Any, model: ConjugateModel, relation: Adjacency, lattice: LatticeSum) -> tuple[list[int], int | None]:
+def total_of(X: Any, model: ConjugateModel, relation: Adjacency, lattice: LatticeSum) -> tuple[list[int], int]:
     """Return the exact sum over the records of any source, and their number.
 
     **Privacy.** Reads the records; the result has no noise.
     """
-    if isinstance(X, ShardedRows):
-        parts = X.each(_total_of_shard, model, relation, lattice)
-        return _add(total for total, _ in parts), X.counted([n_rows for _, n_rows in parts])
-    if isinstance(X, RowSource):
-        source = X.checked(lambda values, y: load_records(model, values, y, relation))
-        return _total_of_blocks(source, model, lattice)
-    return _total_of_blocks([load_records(model, X, None, relation)], model, lattice)
+    parts = records_of(X).each_part(_total_of_part, model, relation, lattice)
+    return _add(total for total, _ in parts), total_rows([n_rows for _, n_rows in parts])
 
 
 @standard_arithmetic()
-def _total_of_shard(
+def _total_of_part(
     source: RowSource, model: ConjugateModel, relation: Adjacency, lattice: LatticeSum
-) -> tuple[list[int], int | None]:
-    return _total_of_blocks(source.each(lambda values, y: load_records(model, values, y, relation)), model, lattice)
-
-
-def _total_of_blocks(
-    blocks: Iterable[Records], model: ConjugateModel, lattice: LatticeSum
 ) -> tuple[list[int], int | None]:
     """Return the sum, and the number of records; None without a block."""
     totals, counts = [lattice.total(())], []
-    for (values,) in blocks:
+    for (values,) in source.each(lambda values, y: load_records(model, values, y, relation)):
         counts.append(len(values))
         chunks = (_contributions(model, values[start : start + _CHUNK]) for start in range(0, len(values), _CHUNK))
         totals.append(lattice.total(chunks))

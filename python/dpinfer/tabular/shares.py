@@ -32,7 +32,7 @@ from dpinfer.mechanism.layout import check_numbers
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.private_run import ReleaseTerms
 from dpinfer.mechanism.run import RunControl, run_once
-from dpinfer.mechanism.sources.sparse import is_sparse
+from dpinfer.mechanism.sources.held import records_of
 from dpinfer.release import Part
 from dpinfer.release.guarantee import Stated
 from dpinfer.release.parts import check_parts
@@ -322,8 +322,7 @@ def _load(table: Table | UnreadTable, relation: Adjacency) -> FloatArray:
 
 def _check_features(features: Any, names: Sequence[str]) -> None:
     """Refuse arrays without the schema's columns; no record is read."""
-    if is_sparse(features):
-        raise TypeError("table.X must be an array, not sparse")
+    records_of(features).refuse("table.X", ())
     check_numbers("table.X", features)
     shape = known_shape(features)
     if shape is not None and (len(shape) != 2 or shape[1] != len(names)):

@@ -705,5 +705,5 @@ def test_streams_and_units_are_refused(model):
     source = dpi.mechanism.RowSource(lambda: iter([records()]))
     with pytest.raises(TypeError, match="X must be an array"):
         dpi.run_newton(model, source, plan=plan, n_records=N)
-    with pytest.raises(TypeError, match="unit None"):
+    with pytest.raises(TypeError, match="unit must be None"):
         dpi.run_newton(model, *records(), plan=plan, n_records=N, unit=dpi.mechanism.Units(np.arange(N), max_rows=2))

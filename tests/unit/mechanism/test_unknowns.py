@@ -12,9 +12,8 @@ import dpinfer as dpi
 from dpinfer._values import as_values
 from dpinfer.accounting import Adjacency, ApproximateEvent, PureEvent, SelfComposed
 from dpinfer.errors import RecordError
-from dpinfer.mechanism import RowSource
+from dpinfer.mechanism import CudaRows, RowSource
 from dpinfer.mechanism.replay import replace_everywhere
-from dpinfer.mechanism.sources.cuda import CudaRows
 from dpinfer.mechanism.unknowns import releases as unknowns
 from dpinfer.mechanism.unknowns import selection
 from dpinfer.mechanism.unknowns.draws import QuantileSearch
@@ -269,5 +268,5 @@ def test_streams_are_counted():
 
 def test_rows_for_a_gpu_are_counted():
     rows = object.__new__(CudaRows)  # without a GPU there is no other way
-    rows.array = np.zeros((600, 2))
+    rows._X = np.zeros((600, 2))
     assert abs(dpi.release_count(rows, epsilon=50.0).n_records - 600) < 5

@@ -158,7 +158,7 @@ def test_what_does_not_go_with_silos_is_refused(tmp_path):
         dpi.run_newton(LOGISTIC, silos, records()[1], plan=PLAN, n_records=N)
     with pytest.raises(TypeError, match=r"unit must be None with Silos: .* give each unit one row"):
         dpi.run_newton(LOGISTIC, silos, plan=PLAN, n_records=N, unit=dpi.mechanism.Units(np.arange(N), max_rows=1))
-    with pytest.raises(TypeError, match="unknown must be None with Silos: give an n_records"):
+    with pytest.raises(TypeError, match="something is unknown, must be an array or a RowSource, not Silos"):
         dpi.fit(LOGISTIC, silos, epsilon=2.0, delta=1e-5, unknown=["n_records"])
     plan = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.1, n_steps=3)
     with pytest.raises(TypeError, match="not Silos"):

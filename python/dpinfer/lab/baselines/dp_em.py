@@ -19,7 +19,7 @@ from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_f
 from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.sites.settings import start_loc
 from dpinfer.mechanism.sites.state import Cavity
-from dpinfer.mechanism.sources.row_source import Records
+from dpinfer.mechanism.sources.row_source import Arrays
 from dpinfer.mechanism.sums import sites as site_sums
 from dpinfer.models import GaussianMixture
 from dpinfer.release.guarantee import Stated
@@ -207,7 +207,7 @@ def run_dp_em(
     )
 
 
-class _ExpectationMaximisation(Algorithm[Records]):
+class _ExpectationMaximisation(Algorithm[Arrays]):
     """E-steps on noisy sums of expected statistics, M-steps on their releases."""
 
     mechanism = "dp_em"
@@ -243,7 +243,7 @@ class _ExpectationMaximisation(Algorithm[Records]):
             "start": None if self._start is None else hash_numbers(self._start),
         }
 
-    def start(self, records: Records, control: RunControl, key: bytes) -> None:
+    def start(self, records: Arrays, control: RunControl, key: bytes) -> None:
         """Open the session, and draw where the means start."""
         self._key = key
         self._session = site_sums.open_moment_session(

@@ -5,8 +5,10 @@ norm, on the integers, for any result of the query (docs/derivations/private-sum
 """
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -47,13 +49,14 @@ class Rows:
         on_cuda: bool = False,
     ) -> "Rows":
         """Return the rows of checked records; dense ones may be on a GPU.  Responses may have survey weights."""
-        if on_cuda and not isinstance(features, SparseFeatures):
+        values: Any = features
+        if on_cuda:
             from dpinfer.mechanism import _cuda
 
-            return cls(_cuda.DeviceRows(features=features, response=response, intercept=intercept), response)
+            return cls(_cuda.DeviceRows(features=values, response=response, intercept=intercept), response)
         places: dict[str, Any] = {}
-        values: Features = features.values if isinstance(features, SparseFeatures) else features
         if isinstance(features, SparseFeatures):
+            values = features.values
             places = {"columns": features.columns, "starts": features.starts, "n_features": features.n_columns}
         if response.ndim == 2:
             places["weights"], response = np.ascontiguousarray(response[:, 1]), np.ascontiguousarray(response[:, 0])
@@ -76,6 +79,40 @@ class Query(Protocol):
 
     def add(self, total: _native.PartialSum, rows: Any) -> None:
         """Add all records to `total`, from the rows that this kind of query reads."""
+
+
+class ReadRecords(ABC):
+    """Checked records that a pass sums, here or elsewhere; the run draws the noise.
+
+    Attributes
+    ----------
+    n_rows : int
+        How many there are: private under add/remove adjacency.
+    """
+
+    n_rows: int
+    own_noise: ClassVar[bool] = False
+    secure: ClassVar[bool] = True
+
+    @abstractmethod
+    def arrays(self) -> Iterable[npt.NDArray[Any]]:
+        """Return all records, by which a checkpoint recognises them."""
+
+    @abstractmethod
+    def add(self, total: _native.PartialSum, query: Query) -> None:
+        """Add all records' contributions to a query, each once."""
+
+    def state(self) -> dict[str, FloatArray]:
+        """Return what a checkpoint needs beside the released sums."""
+        return {}
+
+    def excess(self, index: int) -> float:
+        """Return the ratio of the noise of a pass to the planned one."""
+        return 1.0
+
+    def close(self, plan: Any) -> dict[str, Any]:
+        """End the run, and return what its release says of the records' places."""
+        return {}
 
 
 def smat(vector: FloatArray, d: int) -> FloatArray:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.newton.contributions import Query
+from dpinfer.mechanism.newton.contributions import Query, ReadRecords
 from dpinfer.models import OwnModel
 from dpinfer.models.adapters import FRAMEWORK_BLOCK
 from dpinfer.models.person_model import PersonModel
@@ -137,7 +137,7 @@ class OwnRows:
         return _mixed(seeds[:, :1] + own).reshape(-1, 2 * N_DRAWS, n_words)
 
 
-class OwnRecords:
+class OwnRecords(ReadRecords):
     """Records in memory, as passes read them.
 
     **Privacy.** Holds the records.
@@ -161,11 +161,7 @@ class OwnRecords:
         n_threads: int = 1,
     ) -> None:
         self._rows = (OwnRows.of if drawn else OwnRows.without_draws)(features, response, n_threads)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self._rows.response)
+        self.n_rows = len(self._rows.response)
 
     def arrays(self) -> Iterable[npt.NDArray[Any]]:
         """Return features and responses."""

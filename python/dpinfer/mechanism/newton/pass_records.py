@@ -7,7 +7,7 @@
 import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,33 +18,19 @@ from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.checkpoint import tag_of_records
-from dpinfer.mechanism.newton.contributions import Query, Rows
+from dpinfer.mechanism.newton.contributions import Query, ReadRecords, Rows
 from dpinfer.mechanism.newton.joint import UnitScores
 from dpinfer.mechanism.records import check_records, check_rows
-from dpinfer.mechanism.sources.cuda import CudaRows
+from dpinfer.mechanism.sources.held import records_of
+from dpinfer.mechanism.sources.row_source import Arrays, Records, RowSource, total_rows
 from dpinfer.mechanism.sources.sparse import SparseFeatures
-from dpinfer.mechanism.sums import Records, RowSource, ShardedRows
 from dpinfer.mechanism.sums.parts import integers_of_part
 from dpinfer.mechanism.units import Clusters, Units, check_identities
 
 _UNITS_AT_ONCE = 256  # in one call of the exact sum, which does not depend on it
 
 
-class PassRecords(Protocol):
-    """Checked records that a pass sums."""
-
-    @property
-    def n_rows(self) -> int:
-        """How many there are: private under add/remove adjacency."""
-
-    def arrays(self) -> Iterable[npt.NDArray[Any]]:
-        """Return all records, by which a checkpoint recognises them."""
-
-    def add(self, total: _native.PartialSum, query: Query) -> None:
-        """Add all records' contributions to a query, each once."""
-
-
-class MemoryRecords:
+class MemoryRecords(ReadRecords):
     """Records in memory, or in a memory map.
 
     **Privacy.** Holds the records.
@@ -66,13 +52,8 @@ class MemoryRecords:
         n_threads: int,
         on_cuda: bool = False,
     ) -> None:
-        self._features, self._response = features, response
+        self._features, self._response, self.n_rows = features, response, len(features)
         self._rows = Rows.of(features, response, intercept=intercept, n_threads=n_threads, on_cuda=on_cuda)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self._features)
 
     def arrays(self) -> Iterable[npt.NDArray[Any]]:
         """Return features and responses."""
@@ -83,51 +64,16 @@ class MemoryRecords:
         query.add(total, self._rows)
 
 
-class StreamedRecords:
-    """Records that are read again in every pass, a block at a time: memory holds only one block.
-
-    **Privacy.** Reads the records.  A pass adds to a sum that is released only after its end.
-
-    Parameters
-    ----------
-    source : RowSource
-        Checked.
-    """
-
-    def __init__(self, source: RowSource, *, intercept: bool, n_threads: int) -> None:
-        self._source, self._intercept, self._n_threads = source, intercept, n_threads
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of the first pass."""
-        return self._source.n_rows
-
-    def arrays(self) -> Iterable[npt.NDArray[Any]]:
-        """Yield the arrays of all blocks."""
-        return (array for block in self._source for array in _arrays(block))
-
-    def add(self, total: _native.PartialSum, query: Query) -> None:
-        """Add all records, in one pass over the source.
-
-        Raises
-        ------
-        RecordError
-            If the source gives another number of rows than before.
-        """
-        for features, response in self._source:
-            query.add(total, Rows.of(features, response, intercept=self._intercept, n_threads=self._n_threads))
-
-
 def _arrays(block: Iterable[Any]) -> Iterator[npt.NDArray[Any]]:
     """Yield the arrays that checked records consist of."""
     for part in block:
         yield from part.arrays if isinstance(part, SparseFeatures) else (part,)
 
 
-class ShardedRecords:
-    """Records that workers read, each its own shard.
+class ReadAgainRecords(ReadRecords):
+    """Records that are read again in every pass, a block at a time, each part of them where it is.
 
-    **Privacy.** Workers get public numbers and return integers; a sum from which noise is missing stays here until all
+    **Privacy.** Parts get public numbers and return integers; a sum from which noise is missing stays here until all
     of them have.
 
     Parameters
@@ -136,53 +82,52 @@ class ShardedRecords:
         Of a worker.
     """
 
-    def __init__(self, shards: ShardedRows, model: Any, adjacency: Adjacency, *, n_threads: int) -> None:
-        self._shards, self._public = shards, (model, adjacency)
-        self._n_threads = n_threads
-        self._counts = shards.each(_count_shard, *self._public)
-        self.n_rows = shards.counted(self._counts)
+    def __init__(self, records: Records, model: Any, adjacency: Adjacency, *, n_threads: int) -> None:
+        self._parts, self._public, self._n_threads = records, (model, adjacency), n_threads
+        self._counts = records.each_part(_count_part, *self._public)
+        self.n_rows = total_rows(self._counts)
 
     def arrays(self) -> Iterable[npt.NDArray[Any]]:
-        """Yield a hash of each shard's records."""
-        for digest in self._shards.each(_hash_shard, *self._public):
+        """Yield a hash of each part's records."""
+        for digest in self._parts.each_part(_hash_part, *self._public):
             yield np.frombuffer(digest, dtype=np.uint8)
 
     def add(self, total: _native.PartialSum, query: Query) -> None:
-        """Add all shards' sums, when all have arrived.
+        """Add all parts' sums, when all have arrived.
 
         Raises
         ------
         RecordError
-            If a shard gives another number of rows than before.
+            If a part gives another number of rows than before.
         RuntimeError
             If one could not be read.
         """
-        parts = self._shards.each(_add_shard, *self._public, query, self._n_threads)
+        parts = self._parts.each_part(_add_part, *self._public, query, self._n_threads)
         if [n_rows for _, n_rows in parts] != [count or 0 for count in self._counts]:
-            raise RecordError("X must give the same rows in every pass, and a shard gave another number")
+            raise RecordError("X must give the same rows in every pass, and gave another number")
         for integers, _ in parts:
             total.merge(integers.copy())
 
 
-def _blocks(source: RowSource, model: Any, adjacency: Adjacency) -> Iterator[Records]:
+def _blocks(source: RowSource, model: Any, adjacency: Adjacency) -> Iterator[Arrays]:
     return source.each(lambda features, response: check_rows(model, features, response, adjacency))
 
 
-def _count_shard(source: RowSource, model: Any, adjacency: Adjacency) -> int | None:
-    """Check a shard's records, and return how many there are; None where not even null records are."""
+def _count_part(source: RowSource, model: Any, adjacency: Adjacency) -> int | None:
+    """Check a part's records, and return how many there are; None where not even null records are."""
     counts = [len(features) for features, _ in _blocks(source, model, adjacency)]
     return sum(counts) if counts else None
 
 
-def _hash_shard(source: RowSource, model: Any, adjacency: Adjacency) -> bytes:
+def _hash_part(source: RowSource, model: Any, adjacency: Adjacency) -> bytes:
     return tag_of_records(b"", (array for block in _blocks(source, model, adjacency) for array in _arrays(block)))
 
 
 @standard_arithmetic()
-def _add_shard(
+def _add_part(
     source: RowSource, model: Any, adjacency: Adjacency, query: Query, n_threads: int
 ) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the integers of a shard, and how many rows they are of."""
+    """Return the integers of a part, and how many rows they are of."""
     # Arrays from a network may be unaligned in memory; kernels read aligned numbers.
     query = copy.deepcopy(query)
     total = _native.PartialSum(length=query.length, max_norm=query.max_norm)
@@ -193,7 +138,7 @@ def _add_shard(
     return integers_of_part(total), n_rows
 
 
-class UnitRecords:
+class UnitRecords(ReadRecords):
     """Rows of units, which are summed before the sum is clipped to the bound of a unit.
 
     **Privacy.** A unit's integers are the sum of its rows', a function of that unit and of public numbers; the sum that
@@ -211,7 +156,7 @@ class UnitRecords:
         If units are not in increasing order.
     """
 
-    def __init__(self, blocks: Callable[[], Iterable[Records]], *, intercept: bool, n_threads: int) -> None:
+    def __init__(self, blocks: Callable[[], Iterable[Arrays]], *, intercept: bool, n_threads: int) -> None:
         self._blocks, self._intercept, self._n_threads = blocks, intercept, n_threads
         self._size = self._walk(lambda features, response: None, lambda: None)
         self.n_rows = self._size[1]
@@ -293,7 +238,7 @@ class ClusteredRecords(UnitRecords):
         Checked, in increasing order of the clusters.
     """
 
-    def __init__(self, block: Records, *, intercept: bool, n_threads: int) -> None:
+    def __init__(self, block: Arrays, *, intercept: bool, n_threads: int) -> None:
         super().__init__(lambda: [block], intercept=intercept, n_threads=n_threads)
         self._rows = Rows.of(*block[:2], intercept=intercept, n_threads=n_threads)
 
@@ -305,15 +250,15 @@ class ClusteredRecords(UnitRecords):
             query.add(total, self._rows)
 
 
-def _open_units(model: Any, X: Any, y: Any, units: Units | Clusters, *, n_threads: int) -> UnitRecords:
-    def check(features: Any, response: Any, ids: Any) -> Records:
+def _open_units(model: Any, records: Records, units: Units | Clusters, *, n_threads: int) -> UnitRecords:
+    def check(features: Any, response: Any, ids: Any) -> Arrays:
         rows = check_records(model, features, response)
         return (*rows, check_identities(ids, len(rows[0])))
 
-    if isinstance(X, RowSource):
-        source = X.checked(check)
+    if records.held is None:
+        source = records.source().checked(check)
         return UnitRecords(lambda: source, intercept=model.fit_intercept, n_threads=n_threads)
-    *rows, unit = check(X, y, units.ids)
+    *rows, unit = check(*records.held, units.ids)
     order = np.argsort(unit, kind="stable")
     block = [np.ascontiguousarray(array[order]) for array in (*rows, unit)]
     if isinstance(units, Clusters):
@@ -323,7 +268,7 @@ def _open_units(model: Any, X: Any, y: Any, units: Units | Clusters, *, n_thread
 
 def open_records(
     model: Any, X: Any, y: Any, adjacency: Adjacency, *, n_threads: int, units: Units | Clusters | None = None
-) -> PassRecords:
+) -> ReadRecords:
     """Check the records, and return them as passes read them.
 
     With `units`, a record is a unit, or a row in its cluster; for the relations "add_remove" and "replace_one".
@@ -337,15 +282,12 @@ def open_records(
     RecordError
         If the records cannot be used.
     RuntimeError
-        If a shard could not be read.
+        If a part could not be read.
     """
+    records = records_of(X, y)
     if units is not None:
-        return _open_units(model, X, y, units, n_threads=n_threads)
-    if isinstance(X, ShardedRows):
-        return ShardedRecords(X, model, adjacency, n_threads=n_threads)
-    if isinstance(X, RowSource):
-        source = X.checked(lambda features, response: check_rows(model, features, response, adjacency))
-        return StreamedRecords(source, intercept=model.fit_intercept, n_threads=n_threads)
-    on_cuda = isinstance(X, CudaRows)
-    features, response = check_rows(model, X.array if on_cuda else X, y, adjacency)
-    return MemoryRecords(features, response, intercept=model.fit_intercept, n_threads=n_threads, on_cuda=on_cuda)
+        return _open_units(model, records, units, n_threads=n_threads)
+    if records.held is None:
+        return ReadAgainRecords(records, model, adjacency, n_threads=n_threads)
+    features, response = check_rows(model, *records.held, adjacency)
+    return MemoryRecords(features, response, intercept=model.fit_intercept, n_threads=n_threads, on_cuda=records.on_gpu)

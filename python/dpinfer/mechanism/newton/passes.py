@@ -6,6 +6,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from dpinfer._arrays import FloatArray
 from dpinfer._progress import ProgressCallback
@@ -13,11 +14,10 @@ from dpinfer.errors import CheckpointError
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import Query
 from dpinfer.mechanism.newton.joint import UnitScores
-from dpinfer.mechanism.newton.pass_records import PassRecords
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.noise_keys import noise_key
 from dpinfer.mechanism.private_run import PrivateRun
-from dpinfer.mechanism.silos.rows import SESSION, SiloRecords
+from dpinfer.mechanism.silos.rows import SESSION
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Passes:
 
     Parameters
     ----------
-    records : PassRecords or SiloRecords
+    records : ReadRecords or SiloRecords
         Silos have their own noise.
     max_rows : float
         Bound on a contribution in units of one row's bound: for a unit, more than 1.
@@ -53,7 +53,7 @@ class Passes:
         self,
         private: PrivateRun,
         plan: NewtonPlan,
-        records: PassRecords | SiloRecords,
+        records: Any,
         *,
         report: ProgressCallback,
         max_rows: float = 1.0,
@@ -73,7 +73,8 @@ class Passes:
         self._released = {name: saved[name] for name in names}
 
     def _state(self) -> dict[str, FloatArray]:
-        return self._released | (self._records.state() if isinstance(self._records, SiloRecords) else {})
+        state: dict[str, FloatArray] = self._records.state()
+        return self._released | state
 
     def noise_multiplier(self, index: int) -> float:
         """Return the noise of a pass in units of the bound on a row's contribution."""
@@ -101,7 +102,7 @@ class Passes:
         name = f"pass_{index}"
         if index >= self._done:
             self._private.refuse_fork()
-            if isinstance(self._records, SiloRecords):
+            if self._records.own_noise:
                 keep = partial(self._private.save, index, self._state, last=False, now=True)
                 self._released[name] = self._records.noisy_sum(query, keep)
             else:
@@ -115,5 +116,4 @@ class Passes:
             self._report(self._next, self._plan.n_passes)
         elif self._released[name].shape != (query.length,):
             raise CheckpointError("the checkpoint is damaged: its arrays are not those of this run")
-        excess = self._records.excess(index) if isinstance(self._records, SiloRecords) else 1.0
-        return NoisySum(self._released[name].copy(), excess * multiplier * max_norm)
+        return NoisySum(self._released[name].copy(), self._records.excess(index) * multiplier * max_norm)

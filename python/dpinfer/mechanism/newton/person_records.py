@@ -13,7 +13,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.newton.own_rows import OwnRecords
 from dpinfer.mechanism.records import check_records
-from dpinfer.mechanism.sums import RowSource
+from dpinfer.mechanism.sources.held import records_of
 from dpinfer.mechanism.units import Units, check_identities
 from dpinfer.models.person_model import PersonModel
 
@@ -40,11 +40,12 @@ def open_persons(model: PersonModel, X: Any, y: Any, units: Units, *, n_threads:
         rows = check_records(model, features, response)
         return (*rows, check_identities(ids, len(rows[0])))
 
-    if not isinstance(X, RowSource):
-        features, response, unit = check(X, y, units.ids)
+    records = records_of(X, y)
+    if records.held is not None:
+        features, response, unit = check(*records.held, units.ids)
         order = np.argsort(unit, kind="stable")
         return OwnRecords(*persons_of(model, features[order], response[order], unit[order]), n_threads=n_threads)
-    blocks = [tuple(block) for block in X.checked(check)]
+    blocks = [tuple(block) for block in records.source().checked(check)]
     features, response, unit = (np.concatenate(part) for part in zip(*blocks, strict=True))
     if np.any(unit[1:] < unit[:-1]):
         raise RecordError("unit must increase: the rows must be sorted by their units")

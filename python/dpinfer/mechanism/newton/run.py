@@ -23,7 +23,7 @@ from dpinfer.mechanism.newton.own_clipped_model import ClippedNewton
 from dpinfer.mechanism.newton.own_model import OwnNewton
 from dpinfer.mechanism.newton.own_population import OwnPopulation
 from dpinfer.mechanism.newton.own_rows import OwnRecords
-from dpinfer.mechanism.newton.pass_records import PassRecords, open_records
+from dpinfer.mechanism.newton.pass_records import open_records
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.person_records import open_persons
 from dpinfer.mechanism.newton.plan import NewtonPlan, check_model, phases_of
@@ -32,10 +32,8 @@ from dpinfer.mechanism.private_run import CheckpointArgument, private_run
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import check_arguments, check_records
 from dpinfer.mechanism.run import RunControl
-from dpinfer.mechanism.silos.rows import SiloRecords, Silos, check_control_of_silos
-from dpinfer.mechanism.sources.cuda import CudaRows
-from dpinfer.mechanism.sources.sparse import is_sparse
-from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows
+from dpinfer.mechanism.silos.rows import SiloRecords
+from dpinfer.mechanism.sources.row_source import Records
 from dpinfer.mechanism.units import Clusters, Units, check_identity_layout
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.models.person_model import PersonModel
@@ -52,7 +50,7 @@ _LARGEST_SIZE, _LARGEST_RESPONSE, _LARGEST_SQUARED = 1e30, 1e25, 1e10
 @standard_arithmetic()
 def run_newton(
     model: GeneralizedLinearModel | OwnModel,
-    X: npt.ArrayLike | CodedRows | CudaRows | RowSource | ShardedRows | Silos,
+    X: npt.ArrayLike | Records,
     y: npt.ArrayLike | None = None,
     *,
     plan: NewtonPlan,
@@ -164,15 +162,14 @@ def run_newton(
     >>> release.n_passes, release.epsilon <= 1.0
     (14, True)
     """
-    response_scale = check_run(model, X, y, plan, unit, response_scale)
+    given, response_scale = check_run(model, X, y, plan, unit, response_scale)
     n_records = check_integer("n_records", n_records, 1)
     caution_of_delta(plan.delta, n_records, stacklevel=4)
     control = RunControl.checked(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
-    check_control_of_silos(X, control)
+    given.check_ledger(ledger)
     units: dict[str, Any] = {"unit": unit.to_dict(n_records)} if isinstance(unit, Units) else {}
-    sites = {"silos": X.to_dict()} if isinstance(X, Silos) else {}
     persons = isinstance(model, PersonModel)
     n_rows = n_records if unit is None or persons else unit.n_rows(n_records)
     kind, algorithm = _algorithm(model, plan, n_rows, response_scale, n_records if isinstance(unit, Units) else None)
@@ -185,7 +182,7 @@ def run_newton(
             "n_records": n_records,
             "response_scale": response_scale,
             **units,
-            **sites,
+            **given.to_dict(),
         }
 
     with private_run(
@@ -198,12 +195,12 @@ def run_newton(
     ) as private:
         # From here on the records are read; nothing is drawn before the passes begin.
         with private.reading():
-            records = _records_of(model, X, y, plan, control.n_threads, unit, n_records, private.saved)
+            records = _records_of(model, given, plan, control.n_threads, unit, n_records, private.saved)
         max_rows = 1.0 if unit is None or persons else unit.max_rows
         with watched() as left:
             arrays = algorithm.run(Passes(private, plan, records, report=control.report, max_rows=max_rows))
         # A checkpoint stays until the sites know of the end of the session.
-        told = {"silos": records.close(plan)} if isinstance(records, SiloRecords) else {}
+        told = records.close(plan)
     settings: dict[str, Any] = {"mechanism": "newton", "version": __version__, "plan": plan.to_dict(), **units, **told}
     if plan.target == "model" and not isinstance(model, OwnModel):
         settings["tuning"] = asdict(tuning.TUNING)
@@ -218,7 +215,6 @@ def run_newton(
         )
     if private.ledger_settings:
         settings["ledger"] = private.ledger_settings
-    secure = control.source.secure and (not isinstance(records, SiloRecords) or records.secure)
     return kind(
         **arrays,
         names=model.names,
@@ -226,7 +222,7 @@ def run_newton(
         event=plan.event,
         adjacency=plan.adjacency,
         delta=plan.delta,
-        secure=secure,
+        secure=control.source.secure and records.secure,
         model_spec=model.to_dict(),
         settings=settings,
     )
@@ -260,8 +256,8 @@ def _algorithm(
 
 def check_run(
     model: Any, X: Any, y: Any, plan: NewtonPlan, unit: Units | Clusters | None, response_scale: float | None
-) -> float | None:
-    """Refuse contradictory arguments, before records are read; return the scale of a linear run.
+) -> tuple[Records, float | None]:
+    """Refuse contradictory arguments, before records are read; return the records, and the scale of a linear run.
 
     **Privacy.** Reads no records.
 
@@ -273,34 +269,27 @@ def check_run(
     check_model(model)
     if not isinstance(plan, NewtonPlan):
         raise TypeError(f"plan must be a NewtonPlan, got {type(plan).__name__}")
-    _check_sparse(model, unit, X, plan.adjacency)
-    check_arguments(
-        model, y, X, streamed=True, sharded=True, units=True, sparse=True, weighted=plan.target == "population"
-    )
-    if isinstance(X, CudaRows) and plan.target == "population":
-        raise TypeError("X must be an array, not CudaRows, for the population's coefficients")
-    if isinstance(X, CudaRows) and (isinstance(model, OwnModel) or unit is not None):
-        raise TypeError("X must be an array, not CudaRows, for a model of your own and with units")
-    _check_unit(unit, X, plan.adjacency)
+    records = check_arguments(model, y, X, _takes(model, plan, unit), weighted=plan.target == "population")
+    if "sparse" in records.demands and plan.adjacency is Adjacency.ZERO_OUT:
+        raise ValueError("plan must not be for 'zero_out' with sparse rows: plan for 'add_remove' or 'replace_one'")
+    _check_unit(unit, records, plan.adjacency)
     if isinstance(unit, Clusters) is not plan.clusters:
         raise ValueError("unit must be Clusters with a plan that has clusters=True, and with no other")
     _check_phases(plan, phases_of(model, plan.target, clusters=plan.clusters))
     if isinstance(model, PersonModel):
         _check_persons(model, unit)
-    elif isinstance(model, OwnModel) and (isinstance(X, (RowSource, ShardedRows)) or unit is not None):
-        raise TypeError(
-            "X must be an array, and unit None, for a model of your own: streams and units are not supported"
-        )
+    elif isinstance(model, OwnModel) and unit is not None:
+        raise TypeError("unit must be None for a model of your own")
     if not isinstance(model, OwnModel):
         _check_sizes(model)
     if isinstance(model, LinearRegression):
         # The population target sums products of two scores; the bound of a unit is that of all its rows.
         largest = _LARGEST_SQUARED if plan.target == "population" else _LARGEST_RESPONSE
         most = largest / (1.0 if unit is None else unit.max_rows)
-        return check_interval("response_scale", response_scale, 1.0 / largest, most)
+        return records, check_interval("response_scale", response_scale, 1.0 / largest, most)
     if response_scale is not None:
         raise TypeError(f"response_scale must be None for {type(model).__name__}, got {type(response_scale).__name__}")
-    return None
+    return records, None
 
 
 def _check_persons(model: PersonModel, unit: Units | Clusters | None) -> None:
@@ -324,54 +313,52 @@ def _check_sizes(model: GeneralizedLinearModel) -> None:
         )
 
 
-def _check_unit(unit: Units | Clusters | None, X: Any, adjacency: Adjacency) -> None:
-    streamed = isinstance(X, RowSource) and X.units
+def _takes(model: Any, plan: NewtonPlan, unit: Units | Clusters | None) -> tuple[str, ...]:
+    """Return what the run can do with records."""
+    if isinstance(model, OwnModel):
+        return ("blocks", "units", "sites") if isinstance(model, PersonModel) else ("sites",)
+    of_rows = () if unit is not None else ("sparse",) if plan.target == "population" else ("sparse", "cuda")
+    return ("blocks", "units", "parts", "sites", *of_rows)
+
+
+def _check_unit(unit: Units | Clusters | None, records: Records, adjacency: Adjacency) -> None:
     if unit is None:
-        if streamed:
+        if records.units:
             raise ValueError("unit must be given with a source of (X, y, unit)")
         return
     if not isinstance(unit, (Units, Clusters)):
         raise TypeError(f"unit must be Units or Clusters, got {type(unit).__name__}")
-    if isinstance(X, (ShardedRows, Silos)):
+    if records.demands.keys() & {"parts", "sites"}:
         raise TypeError(
-            f"unit must be None with {type(X).__name__}: it cannot check that each unit is in one part only; give each "
-            "unit one row, in one of them"
+            f"unit must be None with {type(records).__name__}: it cannot check that each unit is in one part only; "
+            "give each unit one row, in one of them"
         )
-    if isinstance(X, RowSource) != (unit.ids is None) or isinstance(X, RowSource) != streamed:
+    if (records.held is None) != (unit.ids is None) or (records.held is None) != records.units:
         raise ValueError("unit must have ids with an array, and none with a RowSource, whose blocks are (X, y, unit)")
-    if not isinstance(X, RowSource):
-        check_identity_layout(unit.ids, (known_shape(X) or (None,))[0])
+    if records.held is not None:
+        check_identity_layout(unit.ids, (known_shape(records.held[0]) or (None,))[0])
     if adjacency is Adjacency.ZERO_OUT:
         raise ValueError("plan must not be for 'zero_out' with units: plan for 'add_remove' or 'replace_one'")
 
 
-def _check_sparse(model: Any, unit: Units | Clusters | None, X: Any, adjacency: Adjacency) -> None:
-    if not is_sparse(X):
-        return
-    if isinstance(model, OwnModel) or unit is not None:
-        raise TypeError("X must be an array, not sparse, for a model of your own and with units")
-    if adjacency is Adjacency.ZERO_OUT:
-        raise ValueError("plan must not be for 'zero_out' with sparse rows: plan for 'add_remove' or 'replace_one'")
-
-
 def _records_of(
     model: Any,
-    X: Any,
-    y: Any,
+    given: Any,
     plan: NewtonPlan,
     n_threads: int,
     unit: Units | Clusters | None,
     n_records: int,
     saved: Mapping[str, npt.NDArray[np.float64]],
-) -> PassRecords | SiloRecords:
+) -> Any:
     """Return the checked records, as passes read them."""
-    if isinstance(X, Silos):
-        return SiloRecords(X, model, plan, n_records, saved)
+    if given.own_noise:
+        return SiloRecords(given, model, plan, n_records, saved)
     if isinstance(model, PersonModel) and isinstance(unit, Units):
-        return open_persons(model, X, y, unit, n_threads=n_threads)
-    if isinstance(model, OwnModel):
+        return open_persons(model, given, None, unit, n_threads=n_threads)
+    if isinstance(model, OwnModel) and given.held is not None:
+        X, y = given.held
         return OwnRecords(*check_records(model, X, y, plan.adjacency), drawn=model.has_sampler)
-    return open_records(model, X, y, plan.adjacency, n_threads=n_threads, units=unit)
+    return open_records(model, given, None, plan.adjacency, n_threads=n_threads, units=unit)
 
 
 def _check_phases(plan: NewtonPlan, phases: tuple[str, ...]) -> None:

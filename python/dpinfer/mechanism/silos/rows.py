@@ -13,6 +13,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.silos.messages import pack
 from dpinfer.mechanism.silos.terms import Terms, epsilon_of_adversaries
+from dpinfer.mechanism.sources.row_source import Records
 
 # The array of a checkpoint that holds the coordinator's end of a session.
 SESSION = "session"
@@ -29,7 +30,7 @@ class Line(Protocol):
         """Send each site its message, and return the replies of those that answered in time."""
 
 
-class Silos:
+class Silos(Records):
     """Sites, each with records of its own, and a line to them.
 
     In a pass every site gets the public numbers of a sum, and returns a masked vector: only the sum of all vectors can
@@ -58,7 +59,7 @@ class Silos:
         Without `cryptography`: ``pip install 'dpinfer[silos]'``.
     """
 
-    n_features = None
+    own_noise = True
 
     def __init__(self, line: Line, *, may_vanish: int = 0, may_collude: int = 1, log: Any = None) -> None:
         # Refuses early where the extra is missing.
@@ -70,6 +71,15 @@ class Silos:
         self._log = None if log is None else Path(log)
         self._request: dict[str, Any] | None = None
 
+    @property
+    def demands(self) -> Mapping[str, str]:
+        """A run whose sums sites can mask."""
+        return {"sites": "{name} must be an array or a RowSource, not Silos: this run cannot mask its sums"}
+
+    def each_part(self, function: Callable[..., Any], *public: Any) -> list[Any]:
+        """Refuse: no site gives anything but a masked sum."""
+        raise TypeError("X must not be Silos: a site gives masked sums alone")
+
     def asking(self, request: Mapping[str, Any]) -> "Silos":
         """Return the same sites, with a public request for rows of their tables."""
         other = copy.copy(self)
@@ -78,7 +88,7 @@ class Silos:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the identification of these sites for a checkpoint."""
-        return {"terms": self.terms.to_dict(), "records": self._request}
+        return {"silos": {"terms": self.terms.to_dict(), "records": self._request}}
 
     def open(
         self, kind: str, model: Any, terms: Mapping[str, Any], n_records: int, n_passes: int, saved: bytes = b""
@@ -95,17 +105,19 @@ class Silos:
         task = {"kind": kind, "model": model, "terms": terms, "n_records": n_records, "records": self._request}
         return opened(self._line, task, self.terms, n_passes, self._log, saved)
 
+    def check_ledger(self, ledger: Any) -> None:
+        """Refuse a ledger: sites keep their own.
+
+        Raises
+        ------
+        ValueError
+            If there is one.
+        """
+        if ledger is not None:
+            raise ValueError("ledger must be None with Silos: give each Site its own, ledger=, which it charges")
+
     def __repr__(self) -> str:
         return f"Silos({self.terms})"
-
-
-def check_control_of_silos(X: Any, control: Any) -> None:
-    """Refuse a ledger for records at sites: these keep their own.
-
-    Raises ValueError if there is one.
-    """
-    if isinstance(X, Silos) and control.ledger is not None:
-        raise ValueError("ledger must be None with Silos: give each Site its own, ledger=, which it charges")
 
 
 class SiloRecords:
@@ -118,6 +130,8 @@ class SiloRecords:
     saved : mapping from name to array
         The run's state in a checkpoint; empty for a new one.
     """
+
+    own_noise = True
 
     def __init__(self, silos: Silos, model: Any, plan: Any, n_records: int, saved: Mapping[str, FloatArray]) -> None:
         self.n_rows = n_records
@@ -150,7 +164,7 @@ class SiloRecords:
 
     def close(self, plan: Any) -> dict[str, Any]:
         """End the session, and return its record for the release."""
-        return described(self._silos.terms, self._session, plan)
+        return {"silos": described(self._silos.terms, self._session, plan)}
 
 
 def described(terms: Terms, session: Any, plan: Any) -> dict[str, Any]:

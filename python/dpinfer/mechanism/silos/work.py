@@ -14,9 +14,9 @@ from dpinfer._validate import check_integer
 from dpinfer.accounting import Adjacency, Event
 from dpinfer.errors import SiloError
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.newton.contributions import Query
+from dpinfer.mechanism.newton.contributions import Query, ReadRecords
 from dpinfer.mechanism.newton.own_rows import OwnRecords
-from dpinfer.mechanism.newton.pass_records import PassRecords, open_records
+from dpinfer.mechanism.newton.pass_records import open_records
 from dpinfer.mechanism.newton.plan import NewtonPlan, check_model
 from dpinfer.mechanism.records import check_records
 from dpinfer.mechanism.silos.messages import pack, unpack
@@ -145,7 +145,7 @@ class NewtonWork(Work):
         self._plan = NewtonPlan.from_dict(task.terms)
         self._model: Any = task.model
         self._n_threads = n_threads
-        self._records: PassRecords | None = None
+        self._records: ReadRecords | None = None
         self.n_passes, self.event = self._plan.n_passes, self._plan.event
         self.adjacency, self.delta = self._plan.adjacency, self._plan.delta
 

@@ -22,7 +22,7 @@ from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_f
 from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.sites.settings import SiteArguments, SiteOptions, damping_rates, start_loc, typical_site_norm
 from dpinfer.mechanism.sites.state import SiteIterate
-from dpinfer.mechanism.sources.row_source import Records
+from dpinfer.mechanism.sources.row_source import Arrays
 from dpinfer.mechanism.sums.sites import (
     SiteRecords,
     check_site_model,
@@ -80,7 +80,7 @@ def run_dp_sep(
         A regression may have a link of your own (docs/own-models.md).  For a network call
         :func:`dpinfer.mechanism.run_network_dp_sep`.
     X : (N, n_features) array
-        Records, or features; float64, C-contiguous arrays are not copied.
+        Arrays, or features; float64, C-contiguous arrays are not copied.
     y : (N,) array, optional
         Responses 0 or 1; None for a mixture.
     plan : PrivacyPlan
@@ -250,7 +250,7 @@ def _check_rows(shape: tuple[int, ...] | None, plan: PrivacyPlan, n_records: int
         raise ValueError(f"X must have n_records = {n_records} rows with sampling={plan.sampling!r}")
 
 
-class _Sites(Algorithm[Records]):
+class _Sites(Algorithm[Arrays]):
     """Sites of a mixture or a regression: the public arithmetic around their noisy sums."""
 
     mechanism = "dp_sep"
@@ -292,7 +292,7 @@ class _Sites(Algorithm[Records]):
             "start": None if self._start is None else hash_numbers(self._start),
         }
 
-    def start(self, records: Records, control: RunControl, key: bytes) -> None:
+    def start(self, records: Arrays, control: RunControl, key: bytes) -> None:
         """Draw where q starts; sessions are opened at the first step of a temperature."""
         settings = self._settings
         self._iterate = SiteIterate(

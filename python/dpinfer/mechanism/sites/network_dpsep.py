@@ -20,7 +20,7 @@ from dpinfer.mechanism.records import check_arguments
 from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.sites.network_records import check_network_records
-from dpinfer.mechanism.sources.row_source import Records
+from dpinfer.mechanism.sources.row_source import Arrays
 from dpinfer.mechanism.sums.network import open_network_session
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease
@@ -276,7 +276,7 @@ def run_network_dp_sep(
     )
 
 
-class _NetworkSites(Algorithm[Records]):
+class _NetworkSites(Algorithm[Arrays]):
     """Centred sites of all weights: the public arithmetic around their noisy sums."""
 
     mechanism = "dp_sep"
@@ -319,7 +319,7 @@ class _NetworkSites(Algorithm[Records]):
             "start": hash_numbers(self._start),
         }
 
-    def start(self, records: Records, control: RunControl, key: bytes) -> None:
+    def start(self, records: Arrays, control: RunControl, key: bytes) -> None:
         """Open the session."""
         self._key = key
         self._session = open_network_session(

@@ -3,13 +3,13 @@
 from typing import Any
 
 from dpinfer._plugins import find_plugin
-from dpinfer.mechanism.sources.row_source import RowSource
+from dpinfer.mechanism.sources.row_source import Records
 
 _GROUP = "dpinfer.sources"
 
 
-def open_source(name: str, *arguments: Any, **options: Any) -> RowSource:
-    """Return a source of records that an installed package registers under a name, for any run with a RowSource.
+def open_source(name: str, *arguments: Any, **options: Any) -> Records:
+    """Return a source of records that an installed package registers under a name, for any run that takes such records.
 
     **Privacy.** Calls the package's own code, which opens the records: it must not read them before a run asks for
     blocks, and a block must depend on its own records alone, as of any :class:`RowSource`.  dpinfer cannot check that.
@@ -24,7 +24,7 @@ def open_source(name: str, *arguments: Any, **options: Any) -> RowSource:
     Raises
     ------
     TypeError
-        If it gives no RowSource.
+        If it gives no Records.
     ValueError
         If no package, or more than one, registers the name.
     """
@@ -34,6 +34,6 @@ def open_source(name: str, *arguments: Any, **options: Any) -> RowSource:
     if plugin is None:
         raise ValueError(f"name must be an entry point of {_GROUP} of an installed package, got {name!r}")
     source = plugin[0](*arguments, **options)
-    if not isinstance(source, RowSource):
-        raise TypeError(f"{plugin[1]} must give a RowSource for {name!r}, got {type(source).__name__}")
+    if not isinstance(source, Records):
+        raise TypeError(f"{plugin[1]} must give Records for {name!r}, got {type(source).__name__}")
     return source

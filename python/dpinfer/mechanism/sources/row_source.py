@@ -1,7 +1,9 @@
-"""Where rows come from, when they are not arrays in memory."""
+"""Where rows come from: the protocol of all kinds of records, and rows that are read a block at a time."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +13,143 @@ from dpinfer.errors import RecordError
 
 Array = npt.NDArray[Any]
 # Of a block: arrays, or sparse features in the place of the first.
-Records = Sequence[Any]
+Arrays = Sequence[Any]
+T = TypeVar("T")
 
-MAX_ROWS = 2**31  # as for arrays in memory
+MAX_ROWS = 2**31  # exact integer sums of 64 bits are proved for so many
 
 
-class RowSource:
+class Records(ABC):
+    """Records of a run, as its `X`: what runs ask of every kind of them, in place of the type.
+
+    A kind of your own has :meth:`each_part`, and says in `demands` which runs take it (docs/architecture.md).
+
+    **Privacy.** Attributes are public; a kind reads its records in :meth:`each_part` alone, which a run calls after it
+    was charged.
+
+    Attributes
+    ----------
+    n_features : int or None
+        Columns of X, if known before a row is read.
+    units : bool
+        Whether blocks are (X, y, unit).
+    on_gpu : bool
+        Whether passes are made on a GPU.
+    own_noise : bool
+        Whether sums come with their noise, from places that trust nobody with an exact sum.
+    """
+
+    n_features: int | None = None
+    units: bool = False
+    on_gpu: bool = False
+    own_noise: bool = False
+
+    @property
+    @abstractmethod
+    def demands(self) -> Mapping[str, str]:
+        """What a run must be able to do to take these records, and the refusal of one that is not.
+
+        Of "blocks" (read a block at a time, in every pass), "units", "parts" (sum several parts, each where it is),
+        "sites", "sparse" and "cuda"; ``{name}`` in a text becomes the argument's name.
+        """
+
+    @abstractmethod
+    def each_part(self, function: Callable[..., T], *public: Any) -> list[T]:
+        """Return ``function(source, *public)`` of each part, a :class:`RowSource`.
+
+        **Privacy.** Reads the records.
+        """
+
+    @property
+    def held(self) -> tuple[Any, Any] | None:
+        """(X, y) of records that are in memory as one block; None of others."""
+        return None
+
+    def with_response(self, y: Any) -> "Records":
+        """Return the records with responses that are given beside them, or refuse these."""
+        if y is not None:
+            raise TypeError(f"y must be None with a {type(self).__name__}, whose records have their responses")
+        return self
+
+    def refuse(self, name: str, takes: Sequence[str]) -> None:
+        """Refuse these records, as argument `name`, for a run that can do no more than `takes`.
+
+        Raises
+        ------
+        TypeError
+            With the reason.
+        """
+        for demand, text in self.demands.items():
+            if demand not in takes:
+                raise TypeError(text.format(name=name))
+
+    def check_form(self, model: Any) -> None:
+        """Refuse records of another form than the model's, without reading one."""
+        columns = getattr(model, "n_features", 1)
+        if self.n_features not in (None, columns):
+            raise ValueError(f"X must have {columns} columns for {type(model).__name__}, got {self.n_features}")
+
+    def responses(self) -> Any:
+        """Return the responses alone, as records of one column.
+
+        **Privacy.** Reads no records.
+        """
+        return _ResponsesOf(self)
+
+    def source(self) -> "RowSource":
+        """Return the one part of records that do not demand "parts"."""
+        found: list[RowSource] = self.each_part(lambda part: part)
+        return found[0]
+
+    def to_gpu(self) -> "Records":
+        """Return the records as a GPU sums them.
+
+        Raises
+        ------
+        TypeError
+            If it takes no such records.
+        """
+        raise TypeError(f"X must be an array for a GPU, got {type(self).__name__}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return public facts by which a checkpoint identifies the records."""
+        return {}
+
+    def check_ledger(self, ledger: Any) -> None:  # noqa: B027
+        """Refuse a ledger of the run where the records' places keep their own."""
+
+
+class _ResponsesOf(Records):
+    """The responses of other records, wherever their parts are."""
+
+    n_features = 1
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    @property
+    def demands(self) -> Mapping[str, str]:
+        return self._records.demands
+
+    def each_part(self, function: Callable[..., T], *public: Any) -> list[T]:
+        return self._records.each_part(_for_responses, function, *public)
+
+
+def _for_responses(source: "RowSource", function: Callable[..., T], *public: Any) -> T:
+    return function(RowSource(partial(_responses, source), 1), *public)
+
+
+def _responses(source: "RowSource") -> Iterator[Array]:
+    for _, response in source.each(lambda *arrays: arrays[:2]):
+        if response is None:
+            raise RecordError("X must give blocks (X, y), with responses")
+        values = as_record_array("y", response)
+        if values.dtype.kind not in "fiub" or values.ndim != 1:
+            raise RecordError("y must be a one-dimensional array of real numbers")
+        yield values
+
+
+class RowSource(Records):
     """Rows that are read a block at a time, again in every pass, as `X` of a run.
 
     **Privacy.** Holds no records, but reads them.  Every pass must give the same rows: a pass with another number of
@@ -64,18 +197,33 @@ class RowSource:
         self.units = units
         # Identity of the files, if known: device and inode of each.
         self.files: frozenset[tuple[int, int]] = frozenset()
-        self._check: Callable[..., Records] | None = None
+        self._check: Callable[..., Arrays] | None = None
         self.n_rows = 0
-        self.empty: Records = ()
+        self.empty: Arrays = ()
+        self.kept: Arrays = ()
 
-    def responses(self) -> "RowSource":
-        """Return the responses alone, as a source of one column.
+    @property
+    def demands(self) -> Mapping[str, str]:
+        """A run that reads blocks, and one that protects units where they are of units."""
+        units = {"units": "{name} must be a source without units: this run protects rows"} if self.units else {}
+        return units | {"blocks": "{name} must be an array, not a RowSource: this run needs its rows in memory"}
 
-        **Privacy.** Reads no records.
-        """
-        return RowSource(_Responses(self), 1)
+    def each_part(self, function: Callable[..., T], *public: Any) -> list[T]:
+        """Return the function's result for the rows, which are one part."""
+        return [function(self, *public)]
 
-    def checked(self, check: Callable[..., Records]) -> "RowSource":
+    @classmethod
+    def of_arrays(cls, arrays: Arrays) -> "RowSource":
+        """Return checked arrays in memory as a source of one block, which a run may keep."""
+        source = cls(tuple)
+        source.kept = arrays
+        return source
+
+    def arrays(self) -> Iterable[Array]:
+        """Return everything that the kernels read, by which a checkpoint recognises it."""
+        return self.kept or (array for block in self for array in block)
+
+    def checked(self, check: Callable[..., Arrays]) -> "RowSource":
         """Read all rows once, and return a source that checks them in every pass and knows their number.
 
         **Privacy.** Reads the records.
@@ -92,18 +240,13 @@ class RowSource:
         """
         source = RowSource(self._blocks, self.n_features, units=self.units)
         source._check = check
-        n_rows = 0
         for arrays in self.each(check):
-            n_rows += arrays[0].shape[0]
+            source.n_rows += arrays[0].shape[0]
             source.empty = [array[:0].copy() for array in arrays if isinstance(array, np.ndarray)]
-            if n_rows > MAX_ROWS:
-                raise RecordError(f"X must have at most {MAX_ROWS} rows")
-        if not source.empty:
-            raise RecordError("X must have at least one row, got none")
-        source.n_rows = n_rows
+        source.n_rows = total_rows([source.n_rows if source.empty else None])
         return source
 
-    def each(self, check: Callable[..., Records]) -> Iterator[Records]:
+    def each(self, check: Callable[..., Arrays]) -> Iterator[Arrays]:
         """Yield the checked arrays of every block of one pass.
 
         **Privacy.** Reads the records.
@@ -115,7 +258,7 @@ class RowSource:
             if not _is_empty(arrays[0]):
                 yield check(*arrays)
 
-    def __iter__(self) -> Iterator[Records]:
+    def __iter__(self) -> Iterator[Arrays]:
         """Yield the checked arrays of every block of one pass.
 
         Raises
@@ -132,7 +275,7 @@ class RowSource:
         if n_rows != self.n_rows:
             raise RecordError("X must give the same rows in every pass, and gave another number")
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Records:
+    def take(self, rows: npt.NDArray[np.int64]) -> Arrays:
         """Return these rows, increasing, from one pass.
 
         **Privacy.** Returns records: for the kernels only.
@@ -158,17 +301,17 @@ def _is_empty(X: Any) -> bool:
     return shape[:1] == (0,) if shape is not None else isinstance(X, Sequence) and not X
 
 
-class _Responses:
-    """The blocks of a source's responses; a worker can be sent it."""
+def total_rows(counts: Sequence[int | None]) -> int:
+    """Return the number of rows of all parts, of which those that give no block count None.
 
-    def __init__(self, rows: RowSource) -> None:
-        self._rows = rows
-
-    def __call__(self) -> Iterator[Array]:
-        for _, response in self._rows.each(lambda *arrays: arrays[:2]):
-            if response is None:
-                raise RecordError("X must give blocks (X, y), with responses")
-            values = as_record_array("y", response)
-            if values.dtype.kind not in "fiub" or values.ndim != 1:
-                raise RecordError("y must be a one-dimensional array of real numbers")
-            yield values
+    Raises
+    ------
+    RecordError
+        If no part gives a block, or there are too many rows for an exact sum.
+    """
+    present = [count for count in counts if count is not None]
+    if not present:
+        raise RecordError("X must have at least one row, got none")
+    if sum(present) > MAX_ROWS:
+        raise RecordError(f"X must have at most {MAX_ROWS} rows")
+    return sum(present)

@@ -4,18 +4,18 @@
 Noise is drawn once, by the mechanism, when every shard has given its part (docs/federated.md).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 from dpinfer._validate import check_integer, check_interval
-from dpinfer.errors import BackendUnavailableError, DpinferError, RecordError
-from dpinfer.mechanism.sources.row_source import MAX_ROWS, RowSource
+from dpinfer.errors import BackendUnavailableError, DpinferError
+from dpinfer.mechanism.sources.row_source import Records, RowSource
 
 T = TypeVar("T")
 
 
-class ShardedRows:
+class ShardedRows(Records):
     """Shards of the records, each read by a worker, as `X` of a run.
 
     A pass gives every worker the public numbers of a sum, and takes back the integers of the worker's share.  A share
@@ -62,14 +62,13 @@ class ShardedRows:
         self._executor, self._tries = executor, 1 + check_integer("retries", retries, 0)
         self._timeout = None if timeout is None else check_interval("timeout", timeout, 0.0)
 
-    def responses(self) -> "ShardedRows":
-        """Return the responses alone, as shards of one column.
+    @property
+    def demands(self) -> Mapping[str, str]:
+        """A run that sums parts."""
+        text = "{name} must be an array or a RowSource: a run that samples rows needs them in one place"
+        return {"parts": text}
 
-        **Privacy.** Reads no records.
-        """
-        return _ResponseShards(self)
-
-    def each(self, function: Callable[..., T], *public: Any) -> list[T]:
+    def each_part(self, function: Callable[..., T], *public: Any) -> list[T]:
         """Return ``function(source, *public)`` of every shard, when all have arrived.
 
         **Privacy.** The function reads the records.
@@ -103,36 +102,6 @@ class ShardedRows:
             if len(found) == len(self.sources):
                 return [found[index] for index in range(len(self.sources))]
         raise lost_shards(f"{len(self.sources) - len(found)} of {len(self.sources)} shards", reason)
-
-    def counted(self, counts: Sequence[int | None]) -> int:
-        """Return the number of rows of all shards, of which those that give no block count None.
-
-        Raises
-        ------
-        RecordError
-            If no shard gives a block, or there are too many rows for an exact sum.
-        """
-        present = [count for count in counts if count is not None]
-        if not present:
-            raise RecordError("X must have at least one row, got none")
-        if sum(present) > MAX_ROWS:
-            raise RecordError(f"X must have at most {MAX_ROWS} rows")
-        return sum(present)
-
-
-class _ResponseShards(ShardedRows):
-    """The responses of other shards, with any reader."""
-
-    def __init__(self, rows: ShardedRows) -> None:
-        self._rows, self.n_features = rows, 1
-
-    def each(self, function: Callable[..., T], *public: Any) -> list[T]:
-        """Return the function's results for the responses of every shard."""
-        return self._rows.each(_for_responses, function, *public)
-
-
-def _for_responses(source: RowSource, function: Callable[..., T], *public: Any) -> T:
-    return function(source.responses(), *public)
 
 
 def lost_shards(which: str, reason: str) -> RuntimeError:

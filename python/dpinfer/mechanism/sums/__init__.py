@@ -6,10 +6,10 @@ kind. A new kernel or source registers here and changes nothing else.
 **Privacy.** Sessions hold the records.  Only sums with noise leave the mechanism.
 """
 
+from dpinfer.mechanism.sources.held import CodedRows
 from dpinfer.mechanism.sources.named import open_source
-from dpinfer.mechanism.sources.row_source import Records, RowSource
+from dpinfer.mechanism.sources.row_source import RowSource
 from dpinfer.mechanism.sources.shards import ShardedRows, rows_of_dask
-from dpinfer.mechanism.sources.sparse import CodedRows
 from dpinfer.mechanism.sums import numpy_sums
 from dpinfer.mechanism.sums.gradients import GradientSession, SessionSettings, open_gradients
 from dpinfer.mechanism.sums.registry import find_sum, sums
@@ -17,7 +17,6 @@ from dpinfer.mechanism.sums.registry import find_sum, sums
 __all__ = [
     "CodedRows",
     "GradientSession",
-    "Records",
     "RowSource",
     "SessionSettings",
     "ShardedRows",

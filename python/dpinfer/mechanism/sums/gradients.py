@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.sources.row_source import Records, RowSource
+from dpinfer.mechanism.sources.row_source import Arrays, RowSource
 from dpinfer.mechanism.sums.registry import find_sum, sums
 from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression, Model
 from dpinfer.models.bijectors import sigmoid, softplus
@@ -188,26 +188,24 @@ class ConjugateSession:
         return self._native.noisy_sum(step, noise_multiplier)
 
 
-def open_gradients(model: Model, records: Records | RowSource, settings: SessionSettings) -> GradientSession:
-    """Return a session over checked records, in memory or read anew for every step.
+def open_gradients(model: Model, records: RowSource, settings: SessionSettings) -> GradientSession:
+    """Return a session over checked records, kept in memory or read anew for every step.
 
     **Privacy.** The session reads the records.
     """
-    session: GradientSession = (
-        StreamedSession(model, records, settings)
-        if isinstance(records, RowSource)
-        else find_sum("gradients", model.gradient_sum)(model, records, settings)
-    )
+    if not records.kept:
+        return StreamedSession(model, records, settings)
+    session: GradientSession = find_sum("gradients", model.gradient_sum)(model, records.kept, settings)
     return session
 
 
 @sums("gradients", "glm")
-def _open_glm(model: GeneralizedLinearModel, records: Records, settings: SessionSettings) -> GlmSession:
+def _open_glm(model: GeneralizedLinearModel, records: Arrays, settings: SessionSettings) -> GlmSession:
     return GlmSession(model, records[0], records[1], settings)
 
 
 @sums("gradients", "affine")
-def _open_affine(model: ConjugateModel, records: Records, settings: SessionSettings) -> ConjugateSession:
+def _open_affine(model: ConjugateModel, records: Arrays, settings: SessionSettings) -> ConjugateSession:
     return ConjugateSession(model, records[0], settings)
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.sources.row_source import Records
+from dpinfer.mechanism.sources.row_source import Arrays
 from dpinfer.mechanism.sums.gradients import SessionSettings
 from dpinfer.mechanism.sums.registry import sums
 from dpinfer.models import GeneralizedLinearModel, GradientModel, OwnModel
@@ -42,7 +42,7 @@ class NumpySession:
     """
 
     def __init__(
-        self, model: GeneralizedLinearModel | GradientModel, records: Records, settings: SessionSettings
+        self, model: GeneralizedLinearModel | GradientModel, records: Arrays, settings: SessionSettings
     ) -> None:
         self._model, self._settings = model, settings
         self._features = records[0]
@@ -121,7 +121,7 @@ class NumpySession:
 
 @sums("gradients", "numpy")
 def _open_numpy(
-    model: GeneralizedLinearModel | GradientModel, records: Records, settings: SessionSettings
+    model: GeneralizedLinearModel | GradientModel, records: Arrays, settings: SessionSettings
 ) -> NumpySession:
     return NumpySession(model, records, settings)
 

@@ -1,6 +1,6 @@
 """DPVI: DP-SGD on the evidence lower bound, releasing the whole noisy gradient trace."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from typing import Any, Unpack
 
@@ -19,7 +19,7 @@ from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import check_arguments, load_source
 from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
-from dpinfer.mechanism.sums import Records, RowSource, SessionSettings, open_gradients
+from dpinfer.mechanism.sums import RowSource, SessionSettings, open_gradients
 from dpinfer.models import Model
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.recipes import GradientArguments, GradientOptions, GradientRun, choose_gradient_run
@@ -134,7 +134,7 @@ def run_dpvi(
         raise TypeError(
             f"model must be a generalised linear, a conjugate or a gradient model, got {type(model).__name__}"
         )
-    check_arguments(model, y, X, streamed=True)
+    check_arguments(model, y, X, ("blocks",))
     n_records = check_plan(plan, n_records)
     arguments = settings_of("run_dpvi", GradientArguments, settings, options)
     chosen = choose_gradient_run(model, plan, n_records, arguments)
@@ -163,7 +163,7 @@ def run_dpvi(
     )
 
 
-class _Gradients(Algorithm[Records | RowSource]):
+class _Gradients(Algorithm[RowSource]):
     """Descent along noisy sums of preconditioned gradients: the public arithmetic around them."""
 
     mechanism = "dpvi"
@@ -204,7 +204,11 @@ class _Gradients(Algorithm[Records | RowSource]):
             "numbers": hash_numbers(params, beta, self._policy.learning_rate(0, params, beta)),
         }
 
-    def start(self, records: Records | RowSource, control: RunControl, key: bytes) -> None:
+    def arrays(self, records: RowSource) -> Iterable[npt.NDArray[Any]]:
+        """Return all input of the kernels."""
+        return records.arrays()
+
+    def start(self, records: RowSource, control: RunControl, key: bytes) -> None:
         """Open the session."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(self._chosen.settings.n_nodes)
         shared = SessionSettings(

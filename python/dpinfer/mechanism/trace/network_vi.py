@@ -20,7 +20,7 @@ from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import check_arguments
 from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.sites.network_records import check_network_records
-from dpinfer.mechanism.sources.row_source import Records
+from dpinfer.mechanism.sources.row_source import Arrays
 from dpinfer.mechanism.sums.network import open_network_session
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 from dpinfer.models.bijectors import sigmoid, softplus
@@ -281,7 +281,7 @@ class _Ascent:
         return NetworkWeights(self._model, self._params[:n] * unit, variance, noise, **guarantee)
 
 
-class _PrivateAscent(Algorithm[Records]):
+class _PrivateAscent(Algorithm[Arrays]):
     """The ascent on noisy sums of clipped gradients."""
 
     mechanism = "network_vi"
@@ -315,7 +315,7 @@ class _PrivateAscent(Algorithm[Records]):
             del settings[name]  # they are in the plan
         return {"model": self._model.to_dict(), "n_records": self.n_records, "settings": settings}
 
-    def start(self, records: Records, control: RunControl, key: bytes) -> None:
+    def start(self, records: Arrays, control: RunControl, key: bytes) -> None:
         """Open the session."""
         self._key = key
         self._session = open_network_session(

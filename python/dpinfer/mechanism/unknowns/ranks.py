@@ -16,12 +16,8 @@ from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.layout import check_numbers
 from dpinfer.mechanism.null_records import without_null_records
-from dpinfer.mechanism.sources.cuda import CudaRows
-from dpinfer.mechanism.sources.row_source import RowSource
-from dpinfer.mechanism.sources.shards import ShardedRows
-from dpinfer.mechanism.sources.sparse import is_sparse, sparse_length
-
-Rows = RowSource | ShardedRows
+from dpinfer.mechanism.sources.held import records_of
+from dpinfer.mechanism.sources.row_source import Records, RowSource
 
 
 class RankedColumn(ABC):
@@ -68,7 +64,7 @@ class ReadColumn(RankedColumn):
         That every block must have.
     """
 
-    def __init__(self, rows: Rows, place: int, n_columns: int) -> None:
+    def __init__(self, rows: Records, place: int, n_columns: int) -> None:
         self._rows, self._place, self._n_columns = rows, place, n_columns
         self.size = int(self._ranks(np.empty(0))[-1])
 
@@ -83,9 +79,7 @@ class ReadColumn(RankedColumn):
         return ranks[:-1]
 
     def _ranks(self, edges: FloatArray) -> IntArray:
-        if isinstance(self._rows, RowSource):
-            return _ranks_of(self._rows, edges, self._place, self._n_columns)
-        return np.asarray(sum(self._rows.each(_ranks_of, edges, self._place, self._n_columns)), dtype=np.int64)
+        return np.asarray(sum(self._rows.each_part(_ranks_of, edges, self._place, self._n_columns)), dtype=np.int64)
 
 
 def _ranks_of(rows: RowSource, edges: FloatArray, place: int, n_columns: int) -> IntArray:
@@ -101,24 +95,23 @@ def _features_alone(features: Any, *_: Any) -> tuple[Any]:
     return (features,)
 
 
-def count_rows(records: npt.ArrayLike | Rows, adjacency: Adjacency) -> int:
+def count_rows(records: npt.ArrayLike | Records, adjacency: Adjacency) -> int:
     """Return how many records there are; under "zero_out" rows of NaN alone are not counted.
 
     Raises RecordError if there are no rows.
     """
-    if isinstance(records, RowSource):
-        return sum(_length(block, adjacency) for (block,) in records.each(_features_alone))
-    if isinstance(records, ShardedRows):
-        return sum(records.each(count_rows, adjacency))
-    return _length(records, adjacency)
+    return sum(records_of(records).each_part(_count_part, adjacency))
+
+
+def _count_part(source: RowSource, adjacency: Adjacency) -> int:
+    return sum(_length(block, adjacency) for (block,) in source.each(_features_alone))
 
 
 def _length(block: Any, adjacency: Adjacency) -> int:
-    if is_sparse(block):
-        return sparse_length(block)
-    rows = (
-        block if is_listed(block) else as_record_array("records", block.array if isinstance(block, CudaRows) else block)
-    )
+    found: Any = records_of(block)
+    if "sparse" in found.demands:
+        return int(found.length())
+    rows = block if is_listed(block) else as_record_array("records", block)
     if isinstance(rows, np.ndarray) and rows.ndim == 0:
         raise RecordError("records must have a row for each record, got a single value")
     if adjacency is not Adjacency.ZERO_OUT:
@@ -142,8 +135,6 @@ def check_ranked(X: Any, n_columns: int) -> None:
 
     Raises TypeError if its type is not one of numbers. Raises RecordError if its shape is another.
     """
-    if is_sparse(X):
-        raise TypeError("X must be an array, not sparse")
     check_numbers("X", X)
     shape = known_shape(X)
     if shape is not None and (len(shape) not in (1, 2) or (*shape, 1)[1] != n_columns):
@@ -151,12 +142,13 @@ def check_ranked(X: Any, n_columns: int) -> None:
         raise RecordError(f"X must have {n_columns} columns, one for each of names, got {shape_text}")
 
 
-def columns_of(X: npt.ArrayLike | Rows, n_columns: int) -> list[RankedColumn]:
+def columns_of(X: npt.ArrayLike | Records, n_columns: int) -> list[RankedColumn]:
     """Return the columns of an array or a stream.
 
     Raises TypeError or RecordError if they are no numbers, or other columns.
     """
-    if isinstance(X, (RowSource, ShardedRows)):
-        return [ReadColumn(X, place, n_columns) for place in range(n_columns)]
-    array = _checked(as_record_array("X", X), n_columns)
+    records = records_of(X)
+    if records.held is None:
+        return [ReadColumn(records, place, n_columns) for place in range(n_columns)]
+    array = _checked(as_record_array("X", records.held[0]), n_columns)
     return [HeldColumn(column) for column in array.astype(np.float64).T]

@@ -21,10 +21,8 @@ from dpinfer.mechanism.lattice_sums import pure_terms
 from dpinfer.mechanism.private_run import ReleaseTerms
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.run import RunControl, run_once
-from dpinfer.mechanism.sources.cuda import CudaRows
-from dpinfer.mechanism.sources.row_source import RowSource
-from dpinfer.mechanism.sources.shards import ShardedRows
-from dpinfer.mechanism.sources.sparse import CodedRows
+from dpinfer.mechanism.sources.held import records_of
+from dpinfer.mechanism.sources.row_source import Records
 from dpinfer.mechanism.unknowns.draws import QuantileSearch, draw_bounds, draw_categories, draw_count
 from dpinfer.mechanism.unknowns.ranks import RankedColumn, check_ranked, columns_of, count_rows
 from dpinfer.mechanism.unknowns.thresholds import least_threshold
@@ -161,8 +159,9 @@ def release_count(
     """
     epsilon = check_interval("epsilon", epsilon, 0.0)
     relation = as_adjacency(adjacency)
-    _refuse_units("records", records)
-    if not isinstance(records, (RowSource, ShardedRows, CodedRows, CudaRows)):
+    given = records_of(records)
+    given.refuse("records", ("blocks", "parts", "sparse", "cuda"))
+    if not given.demands:
         check_container("records", records)
     if relation is Adjacency.REPLACE_ONE:
         raise ValueError("adjacency must not be 'replace_one', under which the number of records is public")
@@ -187,7 +186,7 @@ def release_count(
 
 
 def release_bounds(
-    X: npt.ArrayLike | RowSource | ShardedRows,
+    X: npt.ArrayLike | Records,
     *,
     epsilon: float,
     names: Sequence[str] = ("value",),
@@ -253,8 +252,8 @@ def release_bounds(
     epsilon = check_interval("epsilon", epsilon, 0.0)
     relation = as_adjacency(adjacency)
     columns = check_names("names", names)
-    _refuse_units("X", X)
-    if not isinstance(X, (RowSource, ShardedRows)):
+    records_of(X).refuse("X", ("blocks", "parts"))
+    if not records_of(X).demands:
         check_ranked(X, len(columns))
     probability = check_interval("probability", probability, 0.001, 0.4, low_open=False, high_open=False)
     searches = _searches(limits, len(columns))
@@ -282,11 +281,6 @@ def release_bounds(
         secure=control.source.secure,
         settings=said,
     )
-
-
-def _refuse_units(name: str, records: Any) -> None:
-    if isinstance(records, RowSource) and records.units:
-        raise TypeError(f"{name} must be a source without units: privacy protects rows here, and not persons")
 
 
 def _searches(limits: Sequence[Any] | None, n_columns: int) -> list[QuantileSearch]:

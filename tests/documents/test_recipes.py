@@ -75,6 +75,48 @@ def test_a_law_of_noise(recipes):
     assert dpi.noise_aware_posterior(release).mean[0] == pytest.approx(0.7, abs=0.15)
 
 
+@pytest.fixture(scope="module")
+def hidden_release():
+    """A release that hides the difference of two features."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 3))
+    X[:, 2] = X[:, 0] + 0.1 * X[:, 2]
+    y = (rng.random(300) < 1.0 / (1.0 + np.exp(-X[:, 0]))).astype(float)
+    model = LogisticRegression(3)
+    plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=300)
+    return dpi.run_newton(model, X, y, plan=plan, n_records=300, random_source=InsecureRNG(3))
+
+
+def distance(one, other):
+    """Return the largest distance of two posteriors' 5% and 95% quantiles, in standard deviations."""
+    return np.max(np.abs(one.quantile([0.05, 0.95]) - other.quantile([0.05, 0.95])) / one.stddev)
+
+
+def test_a_sampler_draws_the_posterior_of_a_private_newton_run(recipes, hidden_release):
+    class Flattened(recipes.Hamiltonian):
+        def init(self, position, logdensity):
+            return super().init(position, self.flat(logdensity))
+
+        def step(self, state, logdensity, rng):
+            return super().step(state, self.flat(logdensity), rng)
+
+        def flat(self, logdensity):
+            return lambda position: tuple(0.1 * part for part in logdensity(position))
+
+    own = dpi.noise_aware_posterior(hidden_release)
+    assert own.diagnostics.n_unresolved > 0
+    drawn = [
+        dpi.noise_aware_posterior(hidden_release, sampler=sampler, n_warmup=30)
+        for sampler in (recipes.Hamiltonian(), Flattened())
+    ]
+    # A quantile's Monte Carlo error is below 5% of a standard deviation in each: five of the two errors together.
+    assert distance(own, drawn[0]) < 5.0 * 0.05 * 2.0**0.5
+    # Errors three times as large are seen.
+    assert distance(own, drawn[1]) > 5.0 * 0.05 * 2.0**0.5
+    with pytest.raises(TypeError, match="sampler must have init and step"):
+        dpi.noise_aware_posterior(hidden_release, sampler=7)
+
+
 def parts_of(records):
     """Return records (n, 3) as (X, y) of two parts."""
     return [(part[:, :2], part[:, 2]) for part in np.array_split(np.asarray(records, dtype=np.float64), 2)]

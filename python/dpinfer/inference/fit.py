@@ -105,7 +105,9 @@ def noise_aware_posterior(
         :class:`dpinfer.errors.FallbackWarning` that names both (default), or raise.
     n_threads : int, optional
         All by default.  Results do not depend on it.
-
+    sampler : object with `init` and `step`, optional
+        For a private Newton run of a linear, logistic, probit or Poisson regression: draws the errors of the weights
+        from their log density (docs/architecture.md), in place of the library's proposals; `n_warmup` steps first.
     level : float in (0, 1)
         Of the intervals that are shown; see :class:`PosteriorRequest`.
 
@@ -181,6 +183,7 @@ def _own_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -> Post
 # How each kind of release is asked, and answers.
 _RUN = "the release of a private Newton run"
 _REGRESSION = ("prior", "prior_scale", "n_samples", "n_warmup")
+_SAMPLED = (*_REGRESSION, "sampler")
 _TRACE = ("method", "hessian", "burn_in", "prior", "extra_noise", "n_samples", "n_warmup")
 _SITES = ("the trace of DP-SEP", ("method", "burn_in", "n_samples"), check_site_request)
 ROOMS: dict[type[Release], Room] = {
@@ -188,8 +191,8 @@ ROOMS: dict[type[Release], Room] = {
     SiteRelease: Room(*_SITES, site_posterior),
     NetworkRelease: Room(*_SITES, network_trace_posterior),
     StatisticRelease: Room("a one-shot release", (), check_statistic_request, one_shot_posterior),
-    NewtonRelease: Room(_RUN, _REGRESSION, check_newton_request, newton_posterior),
-    GlmNewtonRelease: Room(_RUN, _REGRESSION, check_newton_request, glm_newton_posterior),
+    NewtonRelease: Room(_RUN, _SAMPLED, check_newton_request, newton_posterior),
+    GlmNewtonRelease: Room(_RUN, _SAMPLED, check_newton_request, glm_newton_posterior),
     PopulationRelease: Room(_RUN, _REGRESSION, check_newton_request, population_posterior),
     ClusteredPopulationRelease: Room(_RUN, _REGRESSION, check_newton_request, population_posterior),
     OwnNewtonRelease: Room(_RUN, ("method", "prior", "n_samples"), check_newton_request, _own_posterior),

@@ -165,6 +165,7 @@ class PosteriorOptions(TypedDict, total=False):
     check_convergence: bool
     fallback: bool
     n_threads: int | None
+    sampler: Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +177,7 @@ class PosteriorRequest:
     Parameters
     ----------
     method, hessian, burn_in, prior, extra_noise, model, prior_scale, n_samples, n_warmup, seed, progress, \
-check_convergence, fallback, n_threads
+check_convergence, fallback, n_threads, sampler
         As in :func:`dpinfer.noise_aware_posterior`.
     level : float in (0, 1)
         Of the credible intervals that are shown.
@@ -212,6 +213,7 @@ check_convergence, fallback, n_threads
     check_convergence: bool = True
     fallback: bool = True
     n_threads: int | None = None
+    sampler: Any = None
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, METHODS)
@@ -234,6 +236,10 @@ check_convergence, fallback, n_threads
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name), least)
         check_integer("seed", self.seed, 0)
+        if self.sampler is not None and not all(
+            callable(getattr(self.sampler, name, None)) for name in ("init", "step")
+        ):
+            raise TypeError(f"sampler must have init and step, got {type(self.sampler).__name__}")
 
     @property
     def prior_name(self) -> str:

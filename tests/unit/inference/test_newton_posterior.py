@@ -13,7 +13,7 @@ from dpinfer.errors import NumericalError, ReleaseFormatError
 from dpinfer.inference.newton import checks, mixture, tuning
 from dpinfer.inference.newton import scores as scores_module
 from dpinfer.inference.newton.conflict import prior_conflict
-from dpinfer.inference.newton.moments_law import ErrorDraws, MeanScores, MomentsDraws, MomentsLaw
+from dpinfer.inference.newton.moments_law import ErrorDraws, ErrorLaw, MeanScores, MomentsDraws, MomentsLaw
 from dpinfer.inference.newton.posterior import noise_prior
 from dpinfer.inference.newton.scores import LinearScores, Measured
 from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance, mallows_mean
@@ -120,6 +120,17 @@ def test_drawn_errors_have_the_law_of_the_prior_weighted_by_release_and_scores(s
     sums = np.hstack((told(draws.matrix), mean, np.square(mean) + variance))
     spread = sums.reshape(-1, 40, sums.shape[1]).mean(axis=0).std(axis=0) / math.sqrt(40)
     np.testing.assert_array_less(np.abs(sums.mean(axis=0) - expected), 5.0 * np.hypot(error, spread))
+
+
+def test_the_gradient_of_the_law_of_errors_is_that_of_its_density():
+    scores = MeanScores(np.array([0.3, 0.0, 0.0]), np.array([0.2, 0.1, 0.0]), 0.01, 0.01, 1.5 * np.eye(3))
+    law = MomentsLaw(np.diag([0.1, 0.8, 1.0]), 0.25, scores)
+    error, step = np.random.default_rng(4).normal(size=(6, 3)), 1e-5
+    gradient = ErrorLaw(law).log_density(error)[1]
+    for index, moved in enumerate(step * np.eye(3)):
+        ends = [ErrorLaw(law).log_density(error + sign * moved)[0] for sign in (1.0, -1.0)]
+        # Central differences: 1e-10 of the third derivatives, and rounding of 1e-16 / 1e-5 in values of about 1e2.
+        np.testing.assert_allclose((ends[0] - ends[1]) / (2.0 * step), gradient[:, index], rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize(("twin", "epsilon", "hidden"), [(1e-9, 0.5, 1), (1.0, 2.0, 0)])

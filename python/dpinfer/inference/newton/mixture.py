@@ -12,6 +12,7 @@ from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import count_unresolved
 from dpinfer.inference.newton.moments_law import ErrorDraws, MomentsLaw
 from dpinfer.inference.newton.monte_carlo import MonteCarloError, monte_carlo_error
+from dpinfer.inference.newton.sampler import SampledErrors
 from dpinfer.inference.newton.scores import GivenMoments, Scores
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.request import PosteriorRequest
@@ -24,6 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 _GROWTH = 1.3, 2.0  # ends of the factor by which draws grow
 _SETS, _BATCHES = 16, 32  # independent sets of draws, and batches of these at most
 _HIDDEN_DRAWS = 64  # of a set, where errors are drawn
+_CHAINS, _WARM_UP = 16, 100  # of a set, where a sampler draws them; its steps before, unless the request has others
 _ENTRIES, _FEWEST_DRAWS, _MOST_DRAWS = 100_000, 2, 32  # else draws of a set, as many as entries of factors allow
 _KEPT_ENTRIES = 20_000_000  # of factors, in all: 160 MB
 
@@ -65,8 +67,14 @@ def mixture_of(scores: Scores, request: PosteriorRequest) -> Mixture:
     d, rng = len(scores.noisy), np.random.default_rng(request.seed)
     law = MomentsLaw(scores.noisy, scores.stddev, scores.mean_scores())
     hidden = count_unresolved(scores.noisy, tuning.TUNING.near_hidden * scores.stddev) > 0
-    errors = ErrorDraws(law) if hidden and d <= tuning.TUNING.few else None
-    size = _SETS * (_HIDDEN_DRAWS if errors else int(np.clip(_ENTRIES // d**2, _FEWEST_DRAWS, _MOST_DRAWS)))
+    errors: ErrorDraws | SampledErrors | None = None
+    if request.sampler is not None:
+        n_warmup = _WARM_UP if request.n_warmup is None else request.n_warmup
+        errors = SampledErrors(law, request.sampler, _SETS * _CHAINS, n_warmup, rng)
+    elif hidden and d <= tuning.TUNING.few:
+        errors = ErrorDraws(law)
+    of_set = _CHAINS if request.sampler is not None else _HIDDEN_DRAWS
+    size = _SETS * (of_set if errors else int(np.clip(_ENTRIES // d**2, _FEWEST_DRAWS, _MOST_DRAWS)))
     most = int(np.clip(_KEPT_ENTRIES // (size * d**2), 1, _BATCHES))
     kept: list[tuple[FloatArray, ...]] = []
     wanted = 1

@@ -7,6 +7,7 @@ directions are hidden, e, t and c are drawn: independent proposals near their la
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from scipy import special
 
 from dpinfer.inference.newton import tuning
 
-__all__ = ["ErrorDraws", "MeanScores", "MomentsDraws", "MomentsLaw", "stratified"]
+__all__ = ["ErrorDraws", "ErrorLaw", "MeanScores", "MomentsDraws", "MomentsLaw", "stratified"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -161,12 +162,137 @@ class MomentsLaw:
         return MomentsDraws(self.basis, whole, own, own, 0.5 * variance[chosen, 0], extra[chosen], sets)
 
 
-class ErrorDraws:
-    """Independent draws of the weights' error e, the spread t and the centre c, with M integrated out.
+class ErrorLaw:
+    """The law of the weights' error e given score and release, spread t and centre c of M drawn or integrated out.
 
     Given e the score is normal: M e has mean m e and covariance s (|e|**2 I + e e'), with m and s those of M's entries
-    given the release.  So M e is (m + sqrt(s) x) e + sqrt(s) |e| z with x and z standard normal: given t and the offset
-    a = (1 - k) c + sqrt(s) x the noise of the score depends on |e|**2 alone, and given that e is normal on a sphere.
+    given the release.
+
+    Parameters
+    ----------
+    law : MomentsLaw
+
+    Attributes
+    ----------
+    weight, noise, sampled : (K,), (K, d) and (K, d) arrays
+        Weights of nodes of t; given t, the variance of the score and M's eigenvalues as expected above zero.
+    """
+
+    def __init__(self, law: MomentsLaw) -> None:
+        self._law, d = law, len(law.eigenvalues)
+        likely = np.flatnonzero(law.weight > math.exp(-_NEGLIGIBLE) * law.weight.max())
+        self._nodes = nodes = np.arange(likely[0], likely[-1] + 1, math.ceil(np.ptp(likely) / _MOST_NODES) or 1)
+        # Given t: the share that is kept, variances of entries and of scores, the centre's law.
+        self._kept, self.weight = law.kept[nodes], law.weight[nodes]
+        self._entry, self._middle = 0.5 * self._kept * law.noise, float(np.mean(law.eigenvalues))
+        self._width = np.sqrt((np.square(law.spreads[nodes]) + law.noise) / d)
+        self.sampled = law.expected(np.full(len(nodes), np.clip(self._middle, *law.ends)), self._kept)[1]
+        self.noise = law.scores.noise + law.scores.sampling * self.sampled
+
+    def _centre(self, width: FloatArray, precision: FloatArray, information: FloatArray) -> tuple[FloatArray, ...]:
+        """Return the log of the integral of exp(information c - precision c**2 / 2) over c's law, and that of c then.
+
+        The latter is the mean and precision of a normal law that is cut at `ends`.
+        """
+        total = precision + width**-2.0
+        mean = (information + self._middle / width**2) / total
+        low, high = ((end - mean) * np.sqrt(total) for end in self._law.ends)
+        turned = low + high > 0.0  # tails are exact below zero
+        below, above = special.log_ndtr(np.where(turned, (-high, -low), (low, high)))
+        mass = above + np.log1p(-np.exp(below - above))
+        mass += 0.5 * (total * mean**2 - (self._middle / width) ** 2 - np.log(total * width**2))
+        return mass, mean, total, below, above, np.where(turned, -1.0, 1.0)
+
+    def _score_given(self, of: IntArray, error: FloatArray) -> tuple[FloatArray, ...]:
+        """Return the log density of score and error given t, (S,), up to a constant, and c's law given these."""
+        law, entry = self._law, self._entry[of]
+        noise = self.noise[of] + (entry * np.sum(np.square(error), axis=1))[:, None]
+        one = 1.0 + entry * np.sum(np.square(error) / noise, axis=1)
+        # What the score misses, what the centre moves it by; products by the inverse of a diagonal matrix and rank one.
+        both = law.score - self._kept[of][:, None] * law.eigenvalues * error, (1.0 - self._kept[of])[:, None] * error
+        along = [np.sum(part * error / noise, axis=1) for part in both]
+        square, across, moved = (
+            np.sum(both[i] * both[j] / noise, axis=1) - entry * along[i] * along[j] / one
+            for i, j in ((0, 0), (0, 1), (1, 1))
+        )
+        mass, *centre = self._centre(self._width[of], moved, across)
+        weights = error + law.position
+        square += np.sum((weights @ law.prior_precision) * weights, axis=1)
+        return mass - 0.5 * (np.sum(np.log(noise), axis=1) + np.log(one) + square), *centre
+
+    def log_density(self, error: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the log density of errors (S, d), up to a constant, and its gradient, (S,) and (S, d)."""
+        size, law = len(error), self._law
+        of, each = np.repeat(np.arange(len(self._kept)), size), np.tile(error, (len(self._kept), 1))
+        mass, mean, precision, below, above, _ = self._score_given(of, each)
+        # Mean and mean square of c, a normal variable that is cut at the ends.
+        root, log_share = np.sqrt(precision), above + np.log1p(-np.exp(below - above))
+        low, high = ((end - mean) * root for end in law.ends)
+        at = [np.exp(-0.5 * np.square(z) - log_share) / math.sqrt(2.0 * math.pi) for z in (low, high)]
+        moved = (at[0] - at[1]) / root
+        square = np.square(mean + moved) + (1.0 + low * at[0] - high * at[1]) / precision - np.square(moved)
+        c, square = (mean + moved)[:, None], square[:, None]
+        # What a score misses is b0 - c b1 with covariance D + s e e': u0, u1 and w are that times it, and times e.
+        entry, kept = self._entry[of][:, None], self._kept[of][:, None]
+        diagonal = self.noise[of] + entry * _dot(each, each)
+        turned = each / diagonal
+        by = entry / (1.0 + entry * _dot(each, turned))
+        u0, u1, w = (
+            part / diagonal - by * turned * _dot(turned, part)
+            for part in (law.score - kept * law.eigenvalues * each, (1.0 - kept) * each, each)
+        )
+        own, other = kept * law.eigenvalues, 1.0 - kept
+        gradient = own * u0 + c * (other * u0 - own * u1) - square * other * u1
+        gradient += entry * each * (_dot(u0, u0) - 2.0 * c * _dot(u0, u1) + square * _dot(u1, u1))
+        a0, a1 = _dot(each, u0), _dot(each, u1)
+        gradient += entry * (a0 * u0 - c * (a0 * u1 + a1 * u0) + square * a1 * u1)
+        trace = np.sum(1.0 / diagonal, axis=1)[:, None] - by * _dot(turned, turned)
+        gradient -= entry * (trace * each + w) + (each + law.position) @ law.prior_precision
+        logs = (mass + np.log(self.weight)[of]).reshape(-1, size)
+        value = special.logsumexp(logs, axis=0)
+        return value, np.sum(np.exp(logs - value)[:, :, None] * gradient.reshape(-1, *error.shape), axis=0)
+
+    def moments(self, error: FloatArray, sets: int, rng: np.random.Generator) -> MomentsDraws:
+        """Draw t, c and M given errors (S, d)."""
+        size = len(error)
+        of, each = np.repeat(np.arange(len(self._kept)), size), np.tile(error, (len(self._kept), 1))
+        logs = (self._score_given(of, each)[0] + np.log(self.weight)[of]).reshape(-1, size)
+        chosen = np.argmax(logs + rng.gumbel(size=logs.shape), axis=0)
+        return self._moments_given(error, chosen, self._score_given(chosen, error)[1:], sets, rng)
+
+    def _moments_given(
+        self, error: FloatArray, of: IntArray, centre: Sequence[FloatArray], sets: int, rng: np.random.Generator
+    ) -> MomentsDraws:
+        """Draw c and M given errors and t.
+
+        A draw of M given the release alone, and a score that it would have, are taken to the score there is: both are
+        normal, and the difference is that of their conditional means.
+        """
+        law, (size, d) = self._law, error.shape
+        mean, precision, below, above, sign = centre
+        place = rng.uniform(size=size)
+        drawn = special.ndtri_exp(np.logaddexp(below + np.log1p(-place), above + np.log(place)))
+        kept, entry = self._kept[of][:, None], self._entry[of]
+        values = kept * law.eigenvalues + (1.0 - kept) * (mean + sign * drawn / np.sqrt(precision))[:, None]
+        normal = np.triu(rng.standard_normal((size, d, d)))
+        normal += np.swapaxes(np.triu(normal, 1), 1, 2)
+        matrix = values[:, :, None] * np.eye(d) + np.sqrt(entry)[:, None, None] * normal * np.sqrt(1.0 + np.eye(d))
+        noise = self.noise[of]
+        missed = law.score - np.einsum("sij,sj->si", matrix, error) - np.sqrt(noise) * rng.standard_normal((size, d))
+        noise = noise + (entry * np.sum(np.square(error), axis=1))[:, None]
+        turned = error / noise
+        by = entry * np.sum(missed * turned, axis=1) / (1.0 + entry * np.sum(error * turned, axis=1))
+        moved = entry[:, None] * (missed / noise - by[:, None] * turned)
+        outer = moved[:, :, None] * error[:, None, :]
+        matrix += outer + np.swapaxes(outer, 1, 2)
+        return MomentsDraws(law.basis, matrix, values, self.sampled[of], entry, np.zeros((size, d)), sets)
+
+
+class ErrorDraws(ErrorLaw):
+    """Independent draws of the weights' error e, the spread t and the centre c, with M integrated out.
+
+    M e is (m + sqrt(s) x) e + sqrt(s) |e| z with x and z standard normal: given t and the offset a = (1 - k) c +
+    sqrt(s) x the noise of the score depends on |e|**2 alone, and given that e is normal on a sphere.
     Proposals are normal laws over nodes of t, a and r, with the noise of |e|**2 = r, tilted so that |e|**2 has mean r;
     their shares are saddlepoint approximations of the mass there (Daniels 1954).  Proposals are drawn again in
     proportion to density over proposals' density: e, t and c have the law that they are said to have.
@@ -177,17 +303,10 @@ class ErrorDraws:
     """
 
     def __init__(self, law: MomentsLaw) -> None:
-        self._law, d = law, len(law.eigenvalues)
-        likely = np.flatnonzero(law.weight > math.exp(-_NEGLIGIBLE) * law.weight.max())
-        nodes = np.arange(likely[0], likely[-1] + 1, math.ceil(np.ptp(likely) / _MOST_NODES) or 1)
-        # Given t: the share that is kept, variances of entries and of scores, the centre's law.
-        self._kept, self._weight = law.kept[nodes], law.weight[nodes]
-        self._entry, self._middle = 0.5 * self._kept * law.noise, float(np.mean(law.eigenvalues))
-        self._width = np.sqrt((np.square(law.spreads[nodes]) + law.noise) / d)
-        self._sampled = law.expected(np.full(len(nodes), np.clip(self._middle, *law.ends)), self._kept)[1]
-        self._noise = law.scores.noise + law.scores.sampling * self._sampled
+        super().__init__(law)
+        d, nodes = len(law.eigenvalues), self._nodes
         far = 4.0 * (np.trace(law.scores.prior_covariance) + law.position @ law.position)
-        near = np.clip(0.01 * np.min(self._noise.min(axis=1) / self._entry), 1e-12 * far, 1e-3 * far)
+        near = np.clip(0.01 * np.min(self.noise.min(axis=1) / self._entry), 1e-12 * far, 1e-3 * far)
         lengths = np.geomspace(near, far, math.ceil(math.log(far / near) * math.sqrt(0.5 * d)))
         centres = np.clip(self._middle + np.array([[-6.0], [6.0]]) * self._width, *law.ends)
         ends = (1.0 - self._kept) * centres + np.array([[-5.0], [5.0]]) * np.sqrt(self._entry)
@@ -215,29 +334,15 @@ class ErrorDraws:
         self._root = np.sqrt(precision) / _WIDER
         self._scaled, self._moved = turn * self._root[:, None], mean * self._root
 
-    def _centre(self, width: FloatArray, precision: FloatArray, information: FloatArray) -> tuple[FloatArray, ...]:
-        """Return the log of the integral of exp(information c - precision c**2 / 2) over c's law, and that of c then.
-
-        The latter is the mean and precision of a normal law that is cut at `ends`.
-        """
-        total = precision + width**-2.0
-        mean = (information + self._middle / width**2) / total
-        low, high = ((end - mean) * np.sqrt(total) for end in self._law.ends)
-        turned = low + high > 0.0  # tails are exact below zero
-        below, above = special.log_ndtr(np.where(turned, (-high, -low), (low, high)))
-        mass = above + np.log1p(-np.exp(below - above))
-        mass += 0.5 * (total * mean**2 - (self._middle / width) ** 2 - np.log(total * width**2))
-        return mass, mean, total, below, above, np.where(turned, -1.0, 1.0)
-
     def _proposals(self, of: IntArray, offsets: FloatArray, lengths: FloatArray) -> tuple[FloatArray, ...]:
         """Return logs of the mass around nodes of (t, a, r), and the normal laws there: mean, basis, precision."""
         law, d = self._law, len(self._law.eigenvalues)
         kept, entry = self._kept[of][:, None], self._entry[of][:, None]
         moved = 1.0 - kept
         mass = self._centre(self._width[of][:, None], moved**2 / entry, moved * offsets / entry)[0]
-        mass += np.log(self._weight[of])[:, None] - 0.5 * (np.square(offsets) / entry + np.log(entry))
+        mass += np.log(self.weight[of])[:, None] - 0.5 * (np.square(offsets) / entry + np.log(entry))
         values = (kept * law.eigenvalues)[:, None, None] + offsets[:, :, None, None]
-        noise = self._noise[of][:, None, None] + entry[:, :, None, None] * lengths[:, None]
+        noise = self.noise[of][:, None, None] + entry[:, :, None, None] * lengths[:, None]
         precision = (np.square(values) / noise)[..., None] * np.eye(d) + law.prior_precision
         right = values * law.score / noise - law.prior_precision @ law.position
         precision, turn = np.linalg.eigh(precision)
@@ -257,36 +362,15 @@ class ErrorDraws:
         mass = mass[:, :, None] + 0.5 * (tilt * lengths - np.sum(logs, axis=-1) - np.log(variance)) + np.log(lengths)
         return mass, mean, turn, tilted
 
-    def _score_given(self, of: IntArray, error: FloatArray) -> tuple[FloatArray, ...]:
-        """Return the log density of score and error given t, (S,), up to a constant, and c's law given these."""
-        law, entry = self._law, self._entry[of]
-        noise = self._noise[of] + (entry * np.sum(np.square(error), axis=1))[:, None]
-        one = 1.0 + entry * np.sum(np.square(error) / noise, axis=1)
-        # What the score misses, what the centre moves it by; products by the inverse of a diagonal matrix and rank one.
-        both = law.score - self._kept[of][:, None] * law.eigenvalues * error, (1.0 - self._kept[of])[:, None] * error
-        along = [np.sum(part * error / noise, axis=1) for part in both]
-        square, across, moved = (
-            np.sum(both[i] * both[j] / noise, axis=1) - entry * along[i] * along[j] / one
-            for i, j in ((0, 0), (0, 1), (1, 1))
-        )
-        mass, *centre = self._centre(self._width[of], moved, across)
-        weights = error + law.position
-        square += np.sum((weights @ law.prior_precision) * weights, axis=1)
-        return mass - 0.5 * (np.sum(np.log(noise), axis=1) + np.log(one) + square), *centre
-
     def draw(self, size: int, sets: int, rng: np.random.Generator) -> MomentsDraws:
-        """Draw M: propose errors in independent sets, draw half as many again by their weight, and M given each.
-
-        A draw of M given the release alone, and a score that it would have, are taken to the score there is: both are
-        normal, and the difference is that of their conditional means.
-        """
-        law, d, proposed = self._law, len(self._law.eigenvalues), _PROPOSED * size
+        """Draw M: propose errors in independent sets, draw half as many again by their weight, and M given each."""
+        d, proposed = len(self._law.eigenvalues), _PROPOSED * size
         chosen = stratified(self._share, proposed, sets, rng)
         error = (self._moved[chosen] + rng.standard_normal((proposed, d))) / np.square(self._root[chosen])
         error = np.einsum("sij,sj->si", self._scaled[chosen], error)
         of = self._of[chosen]
         log_weight, *centre = self._score_given(of, error)
-        log_weight += np.log(self._weight[of])
+        log_weight += np.log(self.weight[of])
         for node in np.unique(of):
             own, parts = np.flatnonzero(of == node), np.flatnonzero(self._of == node)
             away = error[own] @ self._scaled[parts] - self._moved[parts][:, None]
@@ -296,23 +380,12 @@ class ErrorDraws:
         weight = np.exp(by_set - by_set.max(axis=0))
         again = np.stack([stratified(weight[:, k], size // sets, 1, rng) * sets + k for k in range(sets)], axis=1)
         error, of = error[again.ravel()], of[again.ravel()]
-        mean, precision, below, above, sign = (part[again.ravel()] for part in centre)
-        place = rng.uniform(size=size)
-        drawn = special.ndtri_exp(np.logaddexp(below + np.log1p(-place), above + np.log(place)))
-        kept, entry = self._kept[of][:, None], self._entry[of]
-        values = kept * law.eigenvalues + (1.0 - kept) * (mean + sign * drawn / np.sqrt(precision))[:, None]
-        normal = np.triu(rng.standard_normal((size, d, d)))
-        normal += np.swapaxes(np.triu(normal, 1), 1, 2)
-        matrix = values[:, :, None] * np.eye(d) + np.sqrt(entry)[:, None, None] * normal * np.sqrt(1.0 + np.eye(d))
-        noise = self._noise[of]
-        missed = law.score - np.einsum("sij,sj->si", matrix, error) - np.sqrt(noise) * rng.standard_normal((size, d))
-        noise = noise + (entry * np.sum(np.square(error), axis=1))[:, None]
-        turned = error / noise
-        by = entry * np.sum(missed * turned, axis=1) / (1.0 + entry * np.sum(error * turned, axis=1))
-        moved = entry[:, None] * (missed / noise - by[:, None] * turned)
-        outer = moved[:, :, None] * error[:, None, :]
-        matrix += outer + np.swapaxes(outer, 1, 2)
-        return MomentsDraws(law.basis, matrix, values, self._sampled[of], entry, np.zeros((size, d)), sets)
+        return self._moments_given(error, of, [part[again.ravel()] for part in centre], sets, rng)
+
+
+def _dot(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Return products of rows, (S, 1)."""
+    return np.asarray(np.sum(left * right, axis=1, keepdims=True))
 
 
 def _finer(nodes: FloatArray, log_density: FloatArray) -> FloatArray:

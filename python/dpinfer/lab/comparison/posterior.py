@@ -21,7 +21,9 @@ __all__ = ["sampled_posterior"]
 SAMPLERS = ("emcee", "nuts")
 
 
-def sampled_posterior(release: GradientTrace, sampler: str = "emcee", **options: Unpack[PosteriorOptions]) -> Posterior:
+def sampled_posterior(
+    release: GradientTrace, sampler: str = "emcee", /, **options: Unpack[PosteriorOptions]
+) -> Posterior:
     """Return the posterior with a diagonal Hessian of a gradient trace, drawn by a sampler.
 
     **Privacy.** Post-processing of a Release.

@@ -13,7 +13,10 @@ from dpinfer.accounting.calibration import calibrate
 from dpinfer.mechanism.newton import tuning
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel, PersonModel
 
-PHASES = ("scale", "means", "geometry", "localise", "measure", "slope", "lengths", "bread", "sizes", "clusters", "meat")
+PHASES = (
+    *("scale", "means", "geometry", "localise", "measure", "slope"),
+    *("rare", "lengths", "bread", "sizes", "clusters", "meat"),
+)
 TARGETS = ("model", "population")
 
 # A user's own model: scores and matrices of a localising pass together.
@@ -28,6 +31,7 @@ _POPULATION: tuple[tuple[float, dict[str, tuple[float, ...]]], ...] = (
     (0.0, {"geometry": (0.02, 0.03, 0.04), "bread": (0.08,), "sizes": (0.04,), "meat": (0.09,)}),
 )
 _LENGTHS, _POPULATION_LOCALISE = (0.012,), (0.0135,) * 4
+_RARE = 0.006  # of the budget: which stretched directions are those of few records, told by thousands of others
 # Of a model as code: passes with scores and matrices, which find the coordinates as well; two thirds of those of _OWN.
 _OWN_LOCALISE = (0.024,) * 9
 _CLUSTERS = 0.04  # of the budget: the sizes of the sums of clusters, as of scores
@@ -221,9 +225,9 @@ def phases_of(
     if target == "model":
         phases = (*begin, "localise", "measure", "slope")
     elif model.residual_link is None:
-        phases = (*begin, "lengths", "bread", "localise", "sizes", "measure", "meat")
+        phases = (*begin, "rare", "lengths", "bread", "localise", "sizes", "measure", "meat")
     else:
-        phases = (*begin, "localise", "lengths", "bread", "sizes", "measure", "meat")
+        phases = (*begin, "localise", "rare", "lengths", "bread", "sizes", "measure", "meat")
     without = {"slope"} if model.residual_link is None else {"scale"} if model.response == "binary" else set()
     if model.feature_moments is None or model.feature_moments_known:
         without.add("means")
@@ -269,7 +273,7 @@ def _matrices(ratio: float) -> dict[str, tuple[float, ...]]:
 
 
 def _for_population(model: GeneralizedLinearModel, noise: float, *, clusters: bool) -> dict[str, tuple[float, ...]]:
-    begin = {"scale": (_scale_share(noise),), "lengths": _LENGTHS, "localise": _POPULATION_LOCALISE}
+    begin = {"scale": (_scale_share(noise),), "rare": (_RARE,), "lengths": _LENGTHS, "localise": _POPULATION_LOCALISE}
     shares = begin | _matrices(noise * model.n_coef) | {"clusters": (_CLUSTERS,)}
     if model.residual_link is not None:
         shares |= {"localise": tuning.TUNING.sloped_localise, "scale": (tuning.TUNING.counted_scale,)}

@@ -40,6 +40,11 @@ _POSITIVE_NUMBERS = (
 )
 
 
+def no_directions() -> FloatArray:
+    """Return the moments of a release in which no direction was looked at."""
+    return np.empty((0, 0))
+
+
 class PopulationSums(SumsOfPasses):
     """What the releases for the population's coefficients share: bread, sizes, scores and meat.
 
@@ -127,6 +132,11 @@ class PopulationRelease(PopulationSums):
         Shares of the responses by size, as in :class:`NewtonRelease`; empty for responses of 0 and 1.
     means, means_stddev, means_bounds, transforms, moments, moment_stddev, moment_bounds
         As in :class:`NewtonRelease`.
+    rare_transform : (k, d) float64, optional
+        Stretched directions, of unit length where moments are the identity; empty in a release of earlier versions.
+    rare : (k, k) float64, optional
+        Mean of w t t' for t = rare_transform x, w = min(1, rare_bound**2 / t't).
+    rare_stddev, rare_bound : float, optional
     lengths : (m,) float64
         Noisy shares of the records by s**(1/2) times the norm of z = bread_transform x, between the edges of
         :data:`dpinfer.models.size_shares.SIZE_EDGES` times `length_unit`.
@@ -201,6 +211,10 @@ class PopulationRelease(PopulationSums):
     scale_scores: FloatArray = field(default_factory=no_means)
     scale_stddev: FloatArray = field(default_factory=no_means)
     scale_units: FloatArray = field(default_factory=no_means)
+    rare_transform: FloatArray = field(default_factory=no_directions)
+    rare: FloatArray = field(default_factory=no_directions)
+    rare_stddev: float = 1.0
+    rare_bound: float = 1.0
     means: FloatArray = field(default_factory=no_means)
     means_stddev: FloatArray = field(default_factory=no_means)
     means_bounds: FloatArray = field(default_factory=no_means)
@@ -232,6 +246,10 @@ class PopulationRelease(PopulationSums):
             "scale_stddev": (scales,),
             "scale_units": (scales,),
         }
+        along = check_float_array("rare", self.rare, (None, None)).shape[0]
+        shapes |= {"rare": (along, along), "rare_transform": (along, d if along else 0)}
+        for name in ("rare_stddev", "rare_bound"):
+            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
         if scales not in (0, localise):
             raise ValueError(f"scale_scores must be empty, or one for each of {localise} localise_scores, got {scales}")
         self._check_arrays(shapes | self._shapes(d, steps), _POSITIVE)
@@ -242,6 +260,11 @@ class PopulationRelease(PopulationSums):
         self._check_names(d + (scales > 0))
         self._check_event()
         self._check_guarantee()
+
+    @property
+    def _bread_sums(self) -> list[tuple[float, float]]:
+        rare = [(self.rare_stddev, self.rare_bound**2)] if self.rare.size else []
+        return [*rare, *super()._bread_sums]
 
     def _sums(self) -> tuple[FloatArray, FloatArray]:
         """Return each pass's noise and the largest norm that a record's contribution may have there, in order."""

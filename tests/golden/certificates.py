@@ -42,7 +42,7 @@ GAUSSIAN = {"type": "gaussian", "noise_multiplier": 2.0}
 SAMPLED = {"type": "poisson_sampled", "sample_rate": 0.1, "event": GAUSSIAN}
 WEAK = {"type": "gaussian", "noise_multiplier": 3.0}
 PURE = {"type": "pure", "epsilon": 0.1, "adjacency": "add_remove"}
-# The least epsilon at delta, by 40 digits: a verifier may find up to one per cent more, and never less.
+# The least epsilon at delta, by 40 digits: a verifier accepts one per cent more, and nothing less.
 EVENTS = [
     {"events": [GAUSSIAN], "adjacency": "add_remove", "delta": 1e-6, "epsilon": 2.25408465021974},
     {"events": [GAUSSIAN], "adjacency": "replace_one", "delta": 1e-6, "epsilon": 4.88655411746220},

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import mpmath
 import numpy as np
+from scipy.optimize import brentq
 
 import dpinfer as dpi
 from dpinfer.accounting import (
@@ -425,6 +426,17 @@ def exact_delta(composition, epsilon, digits=60):
         if count == 1:
             return max(_one_sampled(mu, q, mp.sqrt(squared), epsilon, order) for order in (1, -1))
         return max(_many_sampled(mu, q, count, epsilon, order) for order in (1, -1))
+
+
+def slightly_less(composition, certified):
+    """Return an epsilon a relative 1e-9 below that at which delta is reached; delta there exceeds it by 60 digits."""
+
+    def excess(epsilon):
+        return math.log(exact_delta(composition, epsilon, digits=25) / composition.delta)
+
+    epsilon = brentq(excess, 0.97 * certified, 1.0001 * certified, xtol=1e-13 * certified) * (1.0 - 1e-9)
+    assert exact_delta(composition, epsilon) > composition.delta
+    return epsilon
 
 
 def _quantile(mass):

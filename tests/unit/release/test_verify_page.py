@@ -18,8 +18,9 @@ from tests.reference.release_certificates import (
 )
 from tests.reference.verify_page import PAGE, encoded, told_by_the_page
 
+from dpinfer.accounting import Composed, account
 from dpinfer.release.files import release_bytes
-from dpinfer.verify_release import canonical, epsilon_from_above, verify
+from dpinfer.verify_release import canonical, follows, verify
 
 VECTORS = Path(__file__).parents[2] / "golden" / "certificates"
 PUBLIC = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
@@ -48,18 +49,23 @@ def others(folder):
     yield text, bundle.release[:-30] + bytes(30), bytes(5000), "00"
 
 
-def test_its_verdicts_and_digits_are_the_programs(tmp_path):
+def test_its_verdicts_are_the_programs(tmp_path):
     if shutil.which("node") is None:
         pytest.skip("Node is not installed")
     cases = [*vectors(), *others(tmp_path)]
-    chosen = [random_composition(np.random.default_rng([9, number]), number) for number in range(6)]
-    compositions = [([event.to_dict() for event in item.events], item.relation, item.delta) for item in chosen]
-    listed = json.loads((VECTORS / "events.json").read_bytes())
-    compositions += [(vector["events"], vector["adjacency"], vector["delta"]) for vector in listed]
-    verdicts, epsilons = told_by_the_page(cases, compositions)
+    claims = []
+    for number in range(6):
+        item = random_composition(np.random.default_rng([9, number]), number)
+        epsilon = account(Composed(tuple(item.events)), delta=item.delta, adjacency=item.relation).epsilon
+        events = [event.to_dict() for event in item.events]
+        claims += [(events, item.relation, share * epsilon, item.delta) for share in (0.99, 1.005)]
+    for vector in json.loads((VECTORS / "events.json").read_bytes()):
+        for share in (0.99, 1.01):
+            claims.append((vector["events"], vector["adjacency"], share * vector["epsilon"], vector["delta"]))
+    verdicts, proven = told_by_the_page(cases, claims)
     assert verdicts == [verify(*case)._asdict() for case in cases]
-    own = [epsilon_from_above(*composition) for composition in compositions]
-    assert [f"{item:.13g}" for item in epsilons] == [f"{item:.13g}" for item in own]
+    assert proven == [follows(*claim) for claim in claims]
+    assert proven == [False, True] * (len(claims) // 2)
 
 
 def test_nothing_of_it_comes_from_elsewhere_or_goes_there():

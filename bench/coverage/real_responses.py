@@ -9,9 +9,11 @@ drawn from SEED, which was committed before any constant looked at it; constants
     python bench/coverage/real_responses.py run --results FOLDER [--half seen|unseen|both] [--runs 24] [--processes 2]
     python bench/coverage/real_responses.py report --results FOLDER [--list]
     python bench/coverage/real_responses.py targets --results FOLDER [--half seen|unseen|both] [--runs 6]    resumes
+    python bench/coverage/real_responses.py small --results FOLDER [--half seen|unseen|both] [--runs 6]      resumes
 
 `targets` sets both targets side by side wherever the population's is predicted more than 10% wider than the model's:
 coverage of the population's coefficients, and interval scores (Gneiting and Raftery 2007) over those without privacy.
+`small` does so for 120 other cells, of 300 to 1500 records and 1 to 8 features.
 
 Real tables need DPINFER_DATA, a folder with the UCI sets; without it their cells are left out, and said so.
 """
@@ -36,7 +38,7 @@ from dpinfer.testing import InsecureRNG
 from scope_cells import data_folder
 
 SEED = 20_261_123
-CELLS = 240
+CELLS, SMALL, SMALL_CELLS = 240, 1000, 120
 DELTA = 1e-6
 TABLES = (
     "power-plant", "kin8nm", "protein-tertiary-structure", "wine-quality-red", "concrete", "energy", "yacht",
@@ -46,7 +48,14 @@ KINDS = ("normal", "skew", "t3", "hetero", "bent", "leverage", "t2", "counts")
 NORMAL = special.ndtri(0.95)
 LOW, HIGH, ANSWERABLE = 0.85, 0.95, 0.86
 LEAST_ERROR = 0.005  # of a cell whose runs all cover alike
-ALIKE = 1.1  # predicted widths of the two targets: below that there is nothing to choose
+# Classes of how much wider the population's target is predicted; below the first of them there is nothing to choose.
+RATIOS = {
+    "up to 1.10": 1.1,
+    "1.10 to 1.25": 1.25,
+    "1.25 to 1.60": 1.6,
+    "above 1.60": math.inf,
+    "not predicted": math.nan,
+}
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -66,11 +75,11 @@ class Cell:
     response_error: float
 
 
-def draw_design(size: int = CELLS) -> list[Cell]:
-    """Draw the cells."""
+def draw_design(first: int = 0, size: int = CELLS) -> list[Cell]:
+    """Draw the cells; those from SMALL on are small tables."""
     cells = []
-    for index in range(size):
-        rng = np.random.default_rng([SEED, index])
+    for index in range(first, first + size):
+        rng, small = np.random.default_rng([SEED, index]), index >= SMALL
         real = rng.random() < 0.6
         family = "binomial" if rng.random() < 0.25 else "gaussian"
         source = str(rng.choice(TABLES if real else KINDS[:-1]))
@@ -82,8 +91,8 @@ def draw_design(size: int = CELLS) -> list[Cell]:
                 family=family,
                 source=source,
                 response=int(rng.integers(1000)),
-                n_features=int(rng.integers(2, 16)),
-                n_records=round(float(np.exp(rng.uniform(math.log(1500), math.log(60_000))))),
+                n_features=int(rng.integers(1, 9) if small else rng.integers(2, 16)),
+                n_records=round(math.exp(rng.uniform(*np.log((300, 1500) if small else (1500, 60_000))))),
                 epsilon=round(float(np.exp(rng.uniform(math.log(0.3), math.log(6.0)))), 2),
                 feature_error=float(np.exp2(rng.uniform(-0.5, 1.0))),
                 response_error=float(np.exp2(rng.uniform(-1.0, 2.0))),
@@ -254,7 +263,9 @@ def run_targets(cell: Cell, runs: int) -> dict[str, Any] | None:
     widths = {item.target: item.predicted_width for item in plan.choice.candidates if item.method == "newton"}
     ratio = widths["population"] / widths["model"]
     found = {
-        target: [one_run(problem, target, index) for index in range(runs)] if not ratio <= ALIKE else []
+        target: [one_run(problem, target, index) for index in range(runs)]
+        if cell.index >= SMALL or not ratio <= RATIOS["up to 1.10"]
+        else []
         for target in ("model", "population")
     }
     return {"cell": asdict(cell), "ratio": ratio, **found}
@@ -319,11 +330,16 @@ def report_targets(folder: Path) -> None:
     )
     for half, first in (("seen", 0), ("unseen", 1)):
         own = [item for item in results if item["cell"]["index"] % 2 == first and item["model"]]
-        for least, most in ((ALIKE, 1.25), (1.25, 1.6), (1.6, math.inf)):
-            cells = [item for item in own if least < item["ratio"] <= most]
+        for words in RATIOS:
+            cells = [item for item in own if class_of(item["ratio"]) == words]
             for target, other in (("model", "population"), ("population", "model")):
                 if cells:
-                    _report_target(f"{half:7s} {least:5.2f} to {most:5.2f}", cells, target, other)
+                    _report_target(f"{half:7s} {words:15s}", cells, target, other)
+
+
+def class_of(ratio: float) -> str:
+    """Return the class of a ratio of predicted widths."""
+    return next((words for words, most in RATIOS.items() if ratio <= most), "not predicted")
 
 
 def _report_target(words: str, cells: list[dict[str, Any]], target: str, other: str) -> None:
@@ -433,7 +449,7 @@ def _report_white(items: list[dict[str, Any]]) -> None:
 def main() -> None:
     """Run the cells, or report on them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("run", "report", "targets"))
+    parser.add_argument("what", choices=("run", "report", "targets", "small"))
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--half", choices=("seen", "unseen", "both"), default="both")
     parser.add_argument("--runs", type=int, default=24)
@@ -447,7 +463,7 @@ def main() -> None:
     parity = {"seen": (0,), "unseen": (1,), "both": (0, 1)}[arguments.half]
     jobs = [
         (arguments.what, cell, arguments.runs, str(arguments.results))
-        for cell in draw_design()
+        for cell in (draw_design(SMALL, SMALL_CELLS) if arguments.what == "small" else draw_design())
         if cell.index % 2 in parity and not place(arguments.what, cell, arguments.results).exists()
     ]
     if data_folder() is None:
@@ -456,7 +472,7 @@ def main() -> None:
         for done, _ in enumerate(pool.imap_unordered(job, jobs), 1):
             print(f"{done} of {len(jobs)} cells", end="\r", flush=True)
     print()
-    if arguments.what == "targets":
+    if arguments.what in ("targets", "small"):
         report_targets(arguments.results)
     else:
         report(arguments.results, arguments.list)

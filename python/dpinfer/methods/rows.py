@@ -92,7 +92,9 @@ class NewtonMethod(Method):
             return math.nan, "no width is predicted"
         try:
             predict = predict_population if plan.target == "population" else predict_newton
-            if plan.target == "population" and plan.noise_of("sizes", target.n_records) > HIDDEN_SIZES:
+            # Binary responses have residuals of at most 1, and features a public size: so have their scores.
+            bounded = target.model.response == "binary"
+            if plan.target == "population" and not bounded and plan.noise_of("sizes", target.n_records) > HIDDEN_SIZES:
                 return math.nan, _HIDDEN
             widths = predict(target.model, plan, target.n_records, predictor_spread=_spread(target))
         except ValueError as error:

@@ -11,6 +11,7 @@ import dpinfer as dpi
 from dpinfer.errors import WeakGuaranteeWarning
 from dpinfer.fitting.choice import Candidate, Choice, choose
 from dpinfer.fitting.plan import FitPlan
+from dpinfer.models.size_shares import HIDDEN_SIZES
 from dpinfer.planning import predict_newton, predict_statistic
 from dpinfer.testing import InsecureRNG
 
@@ -207,6 +208,14 @@ def test_few_records_have_the_models_coefficients_by_default():
     assert "hide how large scores are" in few.choice["newton, population"].reason
     assert FitPlan.from_dict(few.to_dict()) == few
     assert dpi.plan_fit(model, epsilon=4.9, delta=1e-6, n_records=2000).mechanism.target == "population"
+
+
+def test_scores_of_binary_responses_need_not_be_seen():
+    """Their residuals are at most 1: by as much noise as hides the sizes of others, the population's is predicted."""
+    binary = dpi.models.LogisticRegression(1, fit_intercept=True, prior_scale=5.0)
+    few = dpi.plan_fit(binary, epsilon=1.0, delta=1e-6, n_records=500, adjacency="replace_one")
+    assert few.mechanism.noise_of("sizes", 500) > HIDDEN_SIZES
+    assert few.mechanism.target == "population"
 
 
 def test_a_target_is_asked_for_by_name():

@@ -310,7 +310,7 @@ class _Population:
         _, weight, _ = self.zero
         if math.sqrt(weight @ self.clipped @ weight) > _BIASED * sampling:
             found["clip"] = "scores have a longer tail than the budget can follow: intervals allow for the clipped part"
-        if self.release.sizes_stddev > HIDDEN_SIZES:
+        if self.release.sizes_stddev > HIDDEN_SIZES and getattr(self.model, "response", "") != "binary":
             found["sizes"] = (
                 "the privacy noise hides how large scores are, and intervals may be too narrow: use target='model', or "
                 "give more epsilon"

@@ -9,6 +9,10 @@ namespace {
 
 constexpr int kMostSteps = 25, kMostHalvings = 30;
 constexpr double kNear = 1e-5;  // of the mode, in squared standard deviations: nodes need no more
+// Even steps of a Poisson effect, in the density's standard deviations at its mode, and in 1 / tau where that is less,
+// as far as the density over that at the mode is exp(-16).  Means over persons were off by at most 1.1e-3 of the
+// score's standard deviation for tau up to 3 and 1 to 20 rows (21 nodes of Gauss: 2e-2), and 6e-5 for tau up to 1.
+constexpr double kStepOfSpread = 0.9, kStepOfFactor = 0.7, kLargestTau = 5.0, kLeastLevel = -16.0, kNearOfSteps = 0.1;
 constexpr int kRowsOfProduct = 8, kFactorsOfProduct = 512;
 
 class Persons : public PersonRows {
@@ -176,34 +180,40 @@ class Persons : public PersonRows {
     put(own_, p_, splat(0.5) * square * inverse);
   }
 
-  // The slope in v is concave and falls: from the right of the mode Newton's steps do not pass it.
+  // The slope in v is concave and falls: from the right of the mode Newton's steps do not pass it.  With x the effect b
+  // that the sum alone says over 1 + tau^2 sum, the slope at the start is a multiple of 1 - exp(-x) - x, not positive.
   void given_rates(const Vec& sum) {
     const double tau = task_.point.root[0];
-    const Vec root = splat(tau), all = get(crossed_, p_ - 1);
-    const Vec rate_at_most = select_less(zero_, all, all, one_), ratio = sum / rate_at_most;
-    Vec v = tau > 0.0 ? select_less(one_, ratio, log(ratio) / splat(tau > 0.0 ? tau : 1.0), zero_) : zero_;
-    Vec active = one_, precision = one_;
+    const Vec root = splat(tau), all = get(crossed_, p_ - 1), half = splat(0.5), weighed = root * sum;
+    const Vec effect_alone = log(select_less(zero_, sum, sum / select_less(zero_, all, all, one_), one_));
+    Vec v = effect_alone * weighed / fused(root, weighed, one_), active = one_, precision = one_;
+    Vec factor = exp(root * v);
     for (int step = 0; step < kMostSteps; ++step) {
-      const Vec rate = all * exp(root * v), slope = root * (sum - rate) - v;
+      const Vec rate = all * factor, slope = root * (sum - rate) - v;
       precision = fused(root * root, rate, one_);
       const Vec move = slope / precision;
-      active = select_less(splat(kNear), move * slope, active, zero_);
+      active = select_less(splat(kNearOfSteps), move * slope, active, zero_);
       if (all_at_most(active, zero_)) break;
       v = fused(active, move, v);
+      factor = exp(root * v);
     }
-    const Vec spread = one_ / square_root(precision), half = splat(0.5);
-    const Vec here = sum * (root * v) - all * exp(root * v) - half * v * v;
+    const double widest = tau > kLargestTau ? kStepOfFactor / kLargestTau : kStepOfFactor / (tau > 0.5 ? tau : 0.5);
+    const Vec step = minimum(splat(kStepOfSpread) / square_root(precision), splat(widest)), ratio = exp(root * step);
+    const Vec here = v * weighed - all * factor - half * v * v, least = splat(kLeastLevel);
     Vec total = zero_, effect = zero_, square = zero_;
-    for (int node = 0; node < task_.n_nodes; ++node) {
-      const double place = task_.nodes[node];
-      const Vec at = fused(spread, splat(place), v), log_factor = minimum(root * at, splat(kFarthest));
-      const Vec factor = exp(log_factor), rate = all * factor, slope = sum - rate;
-      const Vec level = sum * log_factor - rate - half * at * at - here + splat(0.5 * place * place);
-      const Vec weight = splat(task_.weights[node]) * exp(level);
-      total = total + weight;
-      effect = fused(weight, factor, effect);
-      square = fused(weight, slope * slope - rate, square);
-    }
+    const auto walk = [&](const Vec& move, const Vec& times, Vec at, Vec by) {
+      for (int node = 0; node < kMostSteps + kMostSteps; ++node, at = at + move, by = by * times) {
+        const Vec rate = all * by, slope = sum - rate, level = at * weighed - rate - half * at * at - here;
+        const Vec weight = select_less(least, level, exp(level), zero_);
+        if (all_at_most(weight, zero_)) break;
+        total = total + weight;
+        effect = fused(weight, by, effect);
+        square = fused(weight, slope * slope - rate, square);
+      }
+    };
+    const Vec back = one_ / ratio;
+    walk(step, ratio, v, factor);
+    walk(zero_ - step, back, v - step, factor * back);
     const Vec inverse = one_ / total, mean = effect * inverse;
     for (int k = 0; k < p_; ++k) put(own_, k, get(own_, k) - get(crossed_, k) * mean);
     put(own_, p_, half * square * inverse);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/simd.hpp"
+#include "common/simd_transpose.hpp"
 #include "common/special.hpp"
 #include "mechanism/simd/person_draws-inl.hpp"
 #include "mechanism/simd/person_kernels.hpp"
@@ -39,19 +40,22 @@ class PersonRows {
   }
 
   void read(const EightPersons& persons) {
-    int counts[kLanes];
+    const double* sources[kLanes];
+    double counts[kLanes];
+    int least = task_.max_rows;
     rows_ = 0;
     for (int lane = 0; lane < kLanes; ++lane) {
       const double count = persons.features[lane][0];
-      counts[lane] = !(count >= 1.0) ? 0 : count < task_.max_rows ? static_cast<int>(count) : task_.max_rows;
-      if (counts[lane] > rows_) rows_ = counts[lane];
+      const int own = !(count >= 1.0) ? 0 : count < task_.max_rows ? static_cast<int>(count) : task_.max_rows;
+      if (own > rows_) rows_ = own;
+      if (own < least) least = own;
+      counts[lane] = own;
+      sources[lane] = persons.features[lane] + 1;
     }
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const double* source = persons.features[lane] + 1;
-      const int used = counts[lane] * task_.n_columns, all = rows_ * task_.n_columns;
-      for (int place = 0; place < used; ++place) x_[kLanes * place + lane] = source[place];
-      for (int place = used; place < all; ++place) x_[kLanes * place + lane] = 0.0;
-      for (int j = 0; j < rows_; ++j) live_[kLanes * j + lane] = j < counts[lane] ? 1.0 : 0.0;
+    spread(sources, rows_ * task_.n_columns, x_);
+    for (int j = 0; j < rows_; ++j) put(live_, j, select_less(splat(j), load(counts), one_, zero_));
+    for (int place = least * task_.n_columns; place < rows_ * task_.n_columns; ++place) {
+      put(x_, place, select_less(zero_, get(live_, place / task_.n_columns), get(x_, place), zero_));
     }
     predictors(task_.point, at_point_);
     if (task_.same) {
@@ -62,9 +66,7 @@ class PersonRows {
   }
 
   void observe(const EightPersons& persons) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      for (int j = 0; j < rows_; ++j) y_[kLanes * j + lane] = persons.responses[lane][j];
-    }
+    spread(persons.responses, rows_, y_);
     for (int j = 0; j < rows_; ++j) put(y_, j, select_less(zero_, get(live_, j), get(y_, j), zero_));
   }
 
@@ -86,6 +88,21 @@ class PersonRows {
   }
 
  protected:
+  // The first numbers of eight persons, a lane for each.
+  static void spread(const double* const (&sources)[kLanes], int size, double* result) {
+    int place = 0;
+    for (; place + 4 <= size; place += 4) {
+      const double* from[kLanes];
+      for (int lane = 0; lane < kLanes; ++lane) from[lane] = sources[lane] + place;
+      Vec columns[4];
+      load_columns(from, columns);
+      for (int c = 0; c < 4; ++c) put(result, place + c, columns[c]);
+    }
+    for (; place < size; ++place) {
+      for (int lane = 0; lane < kLanes; ++lane) result[kLanes * place + lane] = sources[lane][place];
+    }
+  }
+
   DPINFER_INLINE Vec column(int row, int k) const { return get(x_, row * task_.n_columns + k); }
   DPINFER_INLINE Vec varying(int row) const { return column(row, task_.slope); }
 

@@ -69,7 +69,7 @@ def test_scores_are_slopes_of_the_marginal_likelihood_and_have_mean_zero(family,
             [log_likelihood(model, theta + sign * 1e-4 * step, X, y[person, : len(X)]) for sign in (1, -1)]
             for step in np.eye(model.n_params)
         ]
-        # What 21 or 9 x 9 nodes leave out is the largest error.
+        # What nodes and steps leave out is the largest error.
         assert np.allclose(found[:, person], (np.array(ends) @ [1, -1]) / 2e-4, atol=2e-2 if slope > 0 else 1e-3)
     many = model.made_up_features(2000, rng)
     seeds = rng.integers(0, 2**64, (2000, 2), dtype=np.uint64)

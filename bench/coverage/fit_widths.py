@@ -19,7 +19,7 @@ from scipy import special
 
 import dpinfer as dpi
 from dpinfer.models.clipped_residuals import ResponseGrid
-from dpinfer.models.normal_design import PredictorLaw
+from dpinfer.models.likely_records import PredictorLaw
 from dpinfer.testing import InsecureRNG
 from newton_runs import LEVELS, NORMAL_WIDTH, autoregressive
 

@@ -29,7 +29,7 @@ import numpy.typing as npt
 import dpinfer as dpi
 from dpinfer.formulas import Design
 from dpinfer.formulas.records import UnreadRecords
-from dpinfer.models.bijectors import sigmoid
+from dpinfer.models.base import sigmoid
 from dpinfer.testing import InsecureRNG
 from newton_runs import logistic_mode
 

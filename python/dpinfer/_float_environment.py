@@ -1,10 +1,34 @@
-"""The arithmetic that proofs assume, rounding to nearest with subnormal numbers kept, while a computation runs."""
+"""The arithmetic of a computation: rounding to nearest with subnormal numbers, as proofs assume; one BLAS thread."""
 
 import contextlib
 import ctypes
 import platform
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Let BLAS use one thread, in the whole process, while the block runs.
+
+    A sampler multiplies small matrices thousands of times.  Threads of BLAS wait for one another by spinning, which is
+    slower than one thread for matrices of this size, and slower without bound where other processes want the cores.
+    """
+    limit: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
+    return limit
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    # The controller finds the libraries loaded so far: NumPy's, and SciPy's with this import.
+    import scipy.linalg  # noqa: F401
+
+    return ThreadpoolController()
+
 
 # Kept out of the reach of constant folding: the process's own arithmetic must answer.
 _QUARTER_UNIT = 2.0**-54

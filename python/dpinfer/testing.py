@@ -7,6 +7,6 @@ Examples
 False
 """
 
-from dpinfer.mechanism.random_source import InsecureRNG
+from dpinfer.mechanism.noise_keys import InsecureRNG
 
 __all__ = ["InsecureRNG"]

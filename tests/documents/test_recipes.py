@@ -180,6 +180,20 @@ def test_a_kind_of_records_is_audited(recipes):
     assert check_noise(path, path.name, base, 1.0, 400, InsecureRNG(9), alpha=1e-6).passed
 
 
+def test_a_private_query(recipes, tmp_path):
+    people = dpi.PrivacyLedger.create(tmp_path / "ledger").add_dataset("people", budget=(2.0, 1e-5))
+    values, points = np.random.default_rng(2).uniform(size=2000), np.array([0.25, 0.5, 0.75])
+    release = recipes.numbers_below(values, points, epsilon=1.0, delta=1e-6, ledger=people)
+    # Five standard deviations of the noise: outside once in 10^6 runs.
+    away = np.abs(release.noisy_sums - np.sum(values[:, None] <= points, axis=0))
+    assert np.all(away < 5.0 * release.noise_stddev)
+    assert [run.mechanism for run in people.runs()] == ["private_sum"]
+
+
+def test_recipes_are_one_file(recipes, tmp_path):
+    assert [path.name for path in tmp_path.rglob("*.py")] == ["recipes.py"]
+
+
 def test_a_source_and_a_method(recipes):
     fit = dpi.fit(
         LogisticRegression(2), open_source("wards", 8), **BUDGET, n_records=4000, method="thrift", target="model"

@@ -15,8 +15,7 @@ import dpinfer as dpi
 from dpinfer.lab.baselines import run_dp_em
 from dpinfer.mechanism import NetworkVISettings, RunCheckpoint, run_network_dp_sep, run_network_vi
 from dpinfer.mechanism.newton.plan import NewtonPlan
-from dpinfer.mechanism.noise_keys import noise_key
-from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.noise_keys import RandomSource, noise_key
 from dpinfer.mechanism.replay import TapeRecorder
 
 N = 300

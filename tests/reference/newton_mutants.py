@@ -7,7 +7,7 @@ import numpy as np
 
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import ClippedScores, LogScaleCounts, RobustScores, SecondMoments, smat
-from dpinfer.mechanism.newton.passes import NoisySum, Passes
+from dpinfer.mechanism.newton.pass_records import NoisySum, Passes
 from dpinfer.mechanism.newton.population import PopulationNewton
 
 

@@ -7,7 +7,7 @@ import functools
 
 import numpy as np
 
-from dpinfer.mechanism.random_source import InsecureRNG
+from dpinfer.mechanism.noise_keys import InsecureRNG
 
 __all__ = ["add_options", "leave_out_pinned", "move_seeds"]
 

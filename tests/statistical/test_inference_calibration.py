@@ -9,7 +9,7 @@ from scipy import stats
 from tests.reference import inference_oracles as oracle
 
 from dpinfer.inference import TracePrior, noise_aware_posterior
-from dpinfer.models.bijectors import softplus
+from dpinfer.models.base import softplus
 from dpinfer.release import release_from_arrays
 
 pytestmark = pytest.mark.statistical

@@ -1,6 +1,7 @@
 """A privacy guarantee in words, and in the other terms that people ask for."""
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any, Self
@@ -12,6 +13,32 @@ from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_interval
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.events import Event, check_event, event_from_dict
+from dpinfer.errors import WeakGuaranteeWarning
+
+
+def caution_of_delta(delta: float, n_records: int, *, stacklevel: int = 3) -> None:
+    """Warn when delta is at least 1 / n_records.
+
+    Publishing one record, drawn at random, as it is would be (0, 1 / n_records)-differentially private: a delta of that
+    size allows it (Dwork and Roth 2014, section 2.3).
+
+    Parameters
+    ----------
+    n_records : int
+        The *public* number of records.
+
+    Warns
+    -----
+    WeakGuaranteeWarning
+    """
+    if delta * n_records >= 1.0:
+        warnings.warn(
+            f"delta = {delta:g} is at least 1 / n_records = {1.0 / n_records:.3g}: publishing a whole record, drawn at "
+            "random, would meet such a guarantee; choose a delta well below 1 / n_records",
+            WeakGuaranteeWarning,
+            stacklevel=stacklevel,
+        )
+
 
 NOT_PRIVATE = "NOT PRIVATE: the noise came from a seeded generator (for studies only)."
 NEIGHBOURS = {

@@ -11,9 +11,8 @@ from dpinfer.accounting.accountant import ACCOUNTANTS, AccountantName, certify, 
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.calibration import calibrate
-from dpinfer.accounting.cautions import caution_of_delta
 from dpinfer.accounting.events import Event, run_event
-from dpinfer.accounting.guarantee import Guarantee
+from dpinfer.accounting.guarantee import Guarantee, caution_of_delta
 
 SAMPLINGS = ("poisson", "uniform", "permutation")
 

@@ -13,7 +13,7 @@ from dpinfer.accounting import Adjacency
 from dpinfer.auditing.checks import check_distinguishing, check_draws, check_neighbours, check_noise, check_sampling
 from dpinfer.auditing.paths import AuditPath, audit_paths, draw_paths, model_paths, sampling_paths
 from dpinfer.auditing.result import AuditCheck, AuditResult
-from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
+from dpinfer.mechanism.noise_keys import OSRandomSource, RandomSource
 from dpinfer.methods import find_method
 from dpinfer.models import GeneralizedLinearModel
 

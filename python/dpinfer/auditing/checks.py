@@ -16,7 +16,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer.auditing.bounds import gaussian_lower_bound
 from dpinfer.auditing.paths import AuditPath
 from dpinfer.auditing.result import AuditCheck
-from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.noise_keys import RandomSource
 
 # So little noise rounds to none: at most 2**31 steps times 1e-12 times 16 standard deviations.
 NO_NOISE = 1e-12

@@ -9,7 +9,7 @@ from dpinfer.accounting import PrivacyPlan
 from dpinfer.auditing.bounds import one_run_lower_bound
 from dpinfer.auditing.result import OneRunResult
 from dpinfer.mechanism import NetworkSettings, run_dp_sep, run_dpvi, run_network_dp_sep
-from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
+from dpinfer.mechanism.noise_keys import OSRandomSource, RandomSource
 from dpinfer.models import BayesianNeuralNetwork, GaussianMixture, LogisticRegression
 
 # Far from 1: noise that forgets it, or takes its root, is far too small.

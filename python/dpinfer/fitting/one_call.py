@@ -27,8 +27,8 @@ from dpinfer.fitting.unknown import (
 from dpinfer.inference import Posterior, PosteriorRequest
 from dpinfer.mechanism import Clusters, Records, RunCheckpoint, Units
 from dpinfer.mechanism.newton.plan import has_population_target
+from dpinfer.mechanism.noise_keys import RandomSource
 from dpinfer.mechanism.private_run import CheckpointArgument
-from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.sources.held import records_of
 from dpinfer.methods import RunSettings, find_method, method_with
 from dpinfer.models import Model
@@ -183,14 +183,12 @@ def fit(
     if run.unit is not None:
         method = _of_units(model, method, unknown, planned)
     arguments = {"epsilon": epsilon, "delta": delta, "n_records": n_records, "method": method, **planned}
-    released = ReleasedArguments({}, ())
-    if unknown is not None:
-        released, arguments = _released(model, X, y, unknown, arguments, chosen)
+    if unknown is None:
+        return _run(_checked_plan(model, arguments, chosen), X, y, chosen, leaks)
+    released, arguments = _released(model, X, y, unknown, arguments, chosen)
     with keep_with(released):
-        if released.parts:
-            chosen = replace(chosen, parts=(*parts, *released.parts))
-        plan = _checked_plan(model, arguments, chosen)
-        return _run(plan, X, y, chosen, leaks)
+        chosen = replace(chosen, parts=(*parts, *released.parts))
+        return _run(_checked_plan(model, arguments, chosen), X, y, chosen, leaks)
 
 
 def as_request(posterior: PosteriorRequest | None, progress: Any = None) -> PosteriorRequest:

@@ -11,14 +11,14 @@ import numpy.typing as npt
 from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_choice, check_integer, check_interval, check_real
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, as_adjacency
-from dpinfer.accounting.cautions import caution_of_delta
+from dpinfer.accounting.guarantee import caution_of_delta
 from dpinfer.errors import WeakGuaranteeWarning
 from dpinfer.fitting.choice import MODEL, POPULATION, Candidate, Choice, choose
 from dpinfer.inference import PosteriorRequest
 from dpinfer.mechanism import Clusters, Units
 from dpinfer.mechanism.newton.plan import has_population_target
+from dpinfer.mechanism.noise_keys import RandomSource
 from dpinfer.mechanism.private_run import CheckpointArgument
-from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.methods import METHODS, DoesNotApplyError, MechanismPlan, Method, RunSettings, Target, find_method, marked
 from dpinfer.models import GeneralizedLinearModel, Model, OwnModel, model_from_dict
 from dpinfer.release import Release

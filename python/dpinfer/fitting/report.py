@@ -340,8 +340,8 @@ def _diagnostics(content: ReportContent, posterior: Posterior) -> str:
     if isinstance(content.release, PopulationSums):
         of_the_model = "Checks see some runs with intervals that are too narrow, and not all"
     lines.append(f"{of_the_model}: compare the fit with public or simulated data of the same kind.")
-    numbers = [("Method", posterior.method)]
-    if posterior.method not in ("naive", "averaged"):
+    numbers = [("Method", posterior.method), ("Computed", posterior.computed)]
+    if posterior.computed != "plug-in":
         curvature = [] if posterior.hessian == "none" else [("Curvature", posterior.hessian)]
         numbers += [*curvature, ("Prior", posterior.prior)]
     texts = ("verdict", "warnings", "fallback")

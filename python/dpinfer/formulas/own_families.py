@@ -16,7 +16,7 @@ from dpinfer._validate import check_float_array
 from dpinfer.models import OwnModel
 from dpinfer.models.adapters.gradients import uniforms_of
 from dpinfer.models.adapters.own_model import ModelCode, Words
-from dpinfer.models.bijectors import sigmoid
+from dpinfer.models.base import sigmoid
 
 SIZE = "size"
 # Log-normal: 90% of it between 0.23 and 32.

@@ -22,8 +22,8 @@ from dpinfer.formulas.result import RegressionFit
 from dpinfer.formulas.silos import asked_of_sites
 from dpinfer.inference import PosteriorRequest
 from dpinfer.mechanism import Silos, Units
+from dpinfer.mechanism.noise_keys import RandomSource
 from dpinfer.mechanism.private_run import CheckpointArgument
-from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.methods import method_with
 from dpinfer.tabular import Schema, SchemaDraft
 

@@ -5,13 +5,13 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from dpinfer._blas import one_blas_thread
+from dpinfer._float_environment import one_blas_thread
 from dpinfer._validate import settings_of
 from dpinfer.errors import NumericalError
+from dpinfer.inference.newton.checks import check_newton_request
 from dpinfer.inference.newton.own_model import own_newton_posterior
 from dpinfer.inference.newton.population import population_posterior
 from dpinfer.inference.newton.posterior import glm_newton_posterior, newton_posterior
-from dpinfer.inference.newton.request import check_newton_request
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PosteriorOptions, PosteriorRequest, Room, model_of, room_of
 from dpinfer.inference.simulated.posterior import simulated_newton_posterior
@@ -114,7 +114,8 @@ def noise_aware_posterior(
     Returns
     -------
     Posterior
-        Its `computed` describes the computation; `method`, `hessian` and `prior` are those of the request.
+        Its `method` is that of the run; `approximation`, `hessian` and `prior` are those of the request, and `computed`
+        describes the computation.
 
     Raises
     ------

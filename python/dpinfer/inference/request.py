@@ -1,5 +1,6 @@
 """Requests of a posterior, and their check from public facts alone, before anything is spent."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -7,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from dpinfer._validate import check_choice, check_integer, check_interval
-from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.inference.trace.priors import PRIORS, TracePrior
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, model_from_dict
 from dpinfer.recipes import GradientSettings
@@ -20,6 +20,7 @@ METHODS = ("exact", "laplace", "simulated", "naive", "averaged")
 PLUG_INS = ("naive", "averaged")
 HESSIANS = ("auto", "diagonal", "full", "tied")
 
+MIN_STEPS = 2  # of a trace: a regression line needs two
 _LARGEST_MODEL = 200  # the time of a draw grows as its cube; more were not measured (docs/coverage.md)
 
 
@@ -384,3 +385,33 @@ def model_of(release: Release, model: Model | None) -> Model | None:
     if model is not None and release.n_params is not None and model.n_params != release.n_params:
         raise ValueError(f"model must have {release.n_params} parameters like the release, got {model.n_params}")
     return model
+
+
+def parse_burn_in(burn_in: str | float | int, steps: int | None, *, least: int = MIN_STEPS) -> int | None:
+    """Return the number of steps left out, or None for "auto".
+
+    Raises TypeError or ValueError if `burn_in` is none of these or leaves too few steps.
+
+    Parameters
+    ----------
+    burn_in : "auto", float in [0, 1), or int
+    steps : int or None
+        T; None when it is not known yet: then only `burn_in` itself is checked.
+    least : int
+        Steps that must remain.
+    """
+    start: int | None
+    if isinstance(burn_in, str):
+        if burn_in != "auto":
+            raise ValueError(f"burn_in must be 'auto', a share of the steps or a number of steps, got {burn_in!r}")
+        start = None
+    elif isinstance(burn_in, (float, np.floating)):
+        start = math.floor(check_interval("burn_in", burn_in, 0.0, 1.0, low_open=False) * (steps or 0))
+    else:
+        start = check_integer("burn_in", burn_in, 0)
+    if steps is not None and steps - (start or 0) < least:
+        raise ValueError(
+            f"burn_in must leave at least {least} of the release's {steps} steps, got {burn_in!r}; "
+            "a trace model needs more"
+        )
+    return start

@@ -13,7 +13,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
 from dpinfer.mechanism.bounded_sum import private_sum
 from dpinfer.mechanism.checkpoint import RunCheckpoint
 from dpinfer.mechanism.newton import NewtonPlan, plan_newton, run_newton
-from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
+from dpinfer.mechanism.noise_keys import OSRandomSource, RandomSource
 from dpinfer.mechanism.silos.rows import Silos
 from dpinfer.mechanism.sites.dpsep import run_dp_sep
 from dpinfer.mechanism.sites.network_dpsep import NetworkSettings, network_plan_arguments, run_network_dp_sep

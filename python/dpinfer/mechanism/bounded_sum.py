@@ -17,12 +17,10 @@ from dpinfer.accounting import Adjacency, GaussianEvent, LedgerAccount, as_adjac
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.lattice_sums import NormSum, pure_terms
-from dpinfer.mechanism.layout import check_numbers
-from dpinfer.mechanism.noise_keys import noise_key
-from dpinfer.mechanism.null_records import without_null_records
-from dpinfer.mechanism.private_run import CheckpointArgument, ReleaseTerms
-from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.mechanism.run import RunControl, run_once
+from dpinfer.mechanism.layout import check_numbers, without_null_records
+from dpinfer.mechanism.noise_keys import RandomSource, noise_key
+from dpinfer.mechanism.private_run import CheckpointArgument, ReleaseTerms, RunControl
+from dpinfer.mechanism.run import run_once
 from dpinfer.mechanism.sources.held import records_of
 from dpinfer.mechanism.sources.row_source import MAX_ROWS, Arrays, Records
 from dpinfer.release import SumRelease

@@ -1,15 +1,60 @@
-"""Checks of the form of records: dimensions, columns and types, which are public; no record is read.
+"""Checks of the form of records (dimensions, columns and types are public) without reading one; null records.
 
 An array has its shape and type without reading a record, so that a run can be refused before it is charged. Lists,
 which have neither, are checked after their conversion to arrays.
+
+**Privacy.** Under ``zero_out`` a neighbour's record is replaced with one that contributes exactly zero.  A row of zeros
+does not: with an intercept its gradient can be as long as any. So a null record is a row that holds only NaN, and it is
+removed before any use, here: docs/derivations/dpvi-mechanism.md.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from dpinfer._records import check_container, known_shape
+from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
+
+Array = npt.NDArray[Any]
+Features = TypeVar("Features", bound=Array)
+
+_CHUNK = 1 << 14  # records at once: memory only
+
+
+def without_null_records(adjacency: Adjacency, features: Array, response: Array | None) -> tuple[Array, Array]:
+    """Return the records without null records: under ``zero_out`` those that are not NaN in every number; else all.
+
+    **Privacy.** Reads the records. The result for one record does not depend on another.
+
+    Parameters
+    ----------
+    features : (N, d) or (N,) array
+    response : (N,) array, optional
+        Empty if there is none.
+
+    Returns
+    -------
+    features, response : array
+        Not copied if no record is removed.
+    """
+    targets = np.empty(0) if response is None else response
+    if adjacency is not Adjacency.ZERO_OUT:
+        return features, targets
+    columns = features.reshape(features.shape[0], -1)
+    null = np.empty(columns.shape[0], dtype=bool)
+    for start in range(0, columns.shape[0], _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        null[rows] = np.isnan(columns[rows]).all(axis=1) & (True if response is None else _is_null(response[rows]))
+    if not null.any():
+        return features, targets
+    return features[~null], targets if response is None else response[~null]
+
+
+def _is_null(response: Array) -> Array:
+    """Return a mask of responses that are NaN, together with any weights."""
+    return np.asarray(np.isnan(response.reshape(len(response), -1)).all(axis=1))
 
 
 def check_numbers(name: str, array: Any) -> None:

@@ -14,12 +14,16 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
+from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._validate import check_integer
 from dpinfer.accounting import Adjacency, Charge, Event, LedgerAccount, charge_run
 from dpinfer.accounting.ledger import check_account
 from dpinfer.accounting.ledger_state import new_cancel_token, run_of_token
 from dpinfer.errors import CheckpointError, LedgerError, RecordError
 from dpinfer.mechanism.checkpoint import RunCheckpoint, RunRecord, begun, binding, tag_of_records
-from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.noise_keys import OSRandomSource, RandomSource
+
+_MAX_THREADS = 4096  # more than any machine has
 
 CheckpointArgument = str | os.PathLike[str] | RunCheckpoint | None
 
@@ -287,3 +291,52 @@ def _resumed_record(
         )
     # Only a run that drew nothing can be cancelled: its key is unused, and is not used.
     return None if status == "cancelled" else record
+
+
+def check_source(source: RandomSource | None) -> RandomSource:
+    """Return the source of the run's key, the operating system's by default."""
+    if source is None:
+        return OSRandomSource()
+    if not isinstance(source, RandomSource):
+        raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
+    return source
+
+
+@dataclass(frozen=True, eq=False)
+class RunControl:
+    """Arguments common to all private entry points: ledger, source of randomness, checkpoint.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    report : callable
+        Gets (done, total).
+    n_threads : int
+        0: all cores.
+    """
+
+    source: RandomSource
+    ledger: LedgerAccount | None
+    checkpoint: CheckpointArgument
+    report: ProgressCallback
+    n_threads: int
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        random_source: RandomSource | None = None,
+        ledger: LedgerAccount | None = None,
+        checkpoint: CheckpointArgument = None,
+        progress: bool | ProgressCallback = False,
+        n_threads: int | None = None,
+    ) -> "RunControl":
+        """Return the control of a run from the arguments of its public function."""
+        return cls(
+            source=check_source(random_source),
+            ledger=ledger,
+            checkpoint=checkpoint,
+            report=resolve_progress(progress, "private steps"),
+            n_threads=0 if n_threads is None else check_integer("n_threads", n_threads, 1, _MAX_THREADS),
+        )

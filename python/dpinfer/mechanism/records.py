@@ -10,10 +10,9 @@ from dpinfer._records import as_record_array
 from dpinfer._values import is_listed
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
-from dpinfer.mechanism.layout import check_columns, check_response, check_values, has_weights
-from dpinfer.mechanism.null_records import without_null_records
+from dpinfer.mechanism.layout import check_columns, check_response, check_values, has_weights, without_null_records
 from dpinfer.mechanism.sources.held import records_of
-from dpinfer.mechanism.sources.row_source import MAX_ROWS, Arrays, Records, RowSource
+from dpinfer.mechanism.sources.row_source import Arrays, Records, RowSource, total_rows
 from dpinfer.mechanism.sources.sparse import SparseFeatures, checked_features
 from dpinfer.models import ConjugateModel
 
@@ -38,10 +37,7 @@ def check_records(
     response = as_record_array("y", y)
     check_columns(features, model.n_features)
     check_response(features, response, weighted=has_weights(model))
-    if features.shape[0] == 0:
-        raise RecordError("X must have at least one row, got none")
-    if features.shape[0] > MAX_ROWS:
-        raise RecordError(f"X must have at most {MAX_ROWS} rows")
+    total_rows([features.shape[0] or None])
     features, response = without_null_records(adjacency, features, response)
     # A list is of single precision, or not, by its records.
     single = features.dtype == np.float32 and not is_listed(X)
@@ -107,10 +103,7 @@ def check_conjugate_records(
     records = as_record_array("X", X)
     check_values(records, type(model).__name__)
     records = records[:, 0] if records.ndim == 2 else records
-    if records.shape[0] == 0:
-        raise RecordError("X must have at least one row, got none")
-    if records.shape[0] > MAX_ROWS:
-        raise RecordError(f"X must have at most {MAX_ROWS} rows")
+    total_rows([records.shape[0] or None])
     records, _ = without_null_records(adjacency, records, None)
     values: npt.NDArray[np.float64] = _readable(records, np.float64)
     if not np.all(np.isfinite(values)):
@@ -131,10 +124,7 @@ def check_points(model: Any, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
     """
     records = as_record_array("X", X)
     check_columns(records, model.n_features)
-    if records.shape[0] == 0:
-        raise RecordError("X must have at least one row, got none")
-    if records.shape[0] > MAX_ROWS:
-        raise RecordError(f"X must have at most {MAX_ROWS} rows")
+    total_rows([records.shape[0] or None])
     records, _ = without_null_records(adjacency, records, None)
     points: npt.NDArray[np.float64] = _readable(records, np.float64)
     if not np.all(np.isfinite(points)):

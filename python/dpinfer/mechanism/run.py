@@ -1,12 +1,11 @@
 """The one loop of a private run: an algorithm starts, requests noisy sums, updates, and is released.
 
-This module has the parts common to all mechanisms: arguments, charge, records, key, forks, checkpoint, progress,
-interrupts. Algorithms add the public arithmetic around a sum.
+This module has the parts common to all mechanisms: charge, records, key, forks, checkpoint, progress, interrupts.
+Algorithms add the public arithmetic around a sum.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -15,28 +14,16 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer._float_environment import standard_arithmetic
-from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_integer
 from dpinfer._version import __version__
-from dpinfer.accounting import LedgerAccount, PrivacyPlan
-from dpinfer.accounting.cautions import caution_of_delta
+from dpinfer.accounting import PrivacyPlan
+from dpinfer.accounting.guarantee import caution_of_delta
 from dpinfer.mechanism.noise_keys import noise_key
-from dpinfer.mechanism.private_run import CheckpointArgument, PrivacyTerms, PrivateRun, private_run
-from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
+from dpinfer.mechanism.private_run import PrivacyTerms, PrivateRun, RunControl, private_run
 from dpinfer.mechanism.run_state import restore, snapshot
 
 Loaded = TypeVar("Loaded")
-
-_MAX_THREADS = 4096  # more than any machine has
-
-
-def check_source(source: RandomSource | None) -> RandomSource:
-    """Return the source of the run's key, the operating system's by default."""
-    if source is None:
-        return OSRandomSource()
-    if not isinstance(source, RandomSource):
-        raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
-    return source
 
 
 def check_plan(plan: PrivacyPlan, n_records: int, *, sampling: str | None = "poisson") -> int:
@@ -49,46 +36,6 @@ def check_plan(plan: PrivacyPlan, n_records: int, *, sampling: str | None = "poi
     n_records = check_integer("n_records", n_records, 1)
     caution_of_delta(plan.delta, n_records, stacklevel=4)
     return n_records
-
-
-@dataclass(frozen=True, eq=False)
-class RunControl:
-    """Arguments common to all private entry points: ledger, source of randomness, checkpoint.
-
-    **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    report : callable
-        Gets (done, total).
-    n_threads : int
-        0: all cores.
-    """
-
-    source: RandomSource
-    ledger: LedgerAccount | None
-    checkpoint: CheckpointArgument
-    report: ProgressCallback
-    n_threads: int
-
-    @classmethod
-    def checked(
-        cls,
-        *,
-        random_source: RandomSource | None = None,
-        ledger: LedgerAccount | None = None,
-        checkpoint: CheckpointArgument = None,
-        progress: bool | ProgressCallback = False,
-        n_threads: int | None = None,
-    ) -> "RunControl":
-        """Return the control of a run from the arguments of its public function."""
-        return cls(
-            source=check_source(random_source),
-            ledger=ledger,
-            checkpoint=checkpoint,
-            report=resolve_progress(progress, "private steps"),
-            n_threads=0 if n_threads is None else check_integer("n_threads", n_threads, 1, _MAX_THREADS),
-        )
 
 
 class Algorithm(ABC, Generic[Loaded]):

@@ -17,14 +17,14 @@ from dpinfer.accounting import Adjacency, ApproximateEvent, LedgerAccount, Noise
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.discrete_laplace import KeystreamIntegers
 from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
-from dpinfer.mechanism.private_run import ReleaseTerms
-from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.noise_keys import RandomSource
+from dpinfer.mechanism.private_run import ReleaseTerms, RunControl
 from dpinfer.mechanism.records import check_arguments, load_records
-from dpinfer.mechanism.run import RunControl, run_once
+from dpinfer.mechanism.run import run_once
 from dpinfer.mechanism.silos.rows import described
 from dpinfer.mechanism.sources.held import records_of
 from dpinfer.mechanism.sources.row_source import Records, RowSource, total_rows
-from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential, Model
+from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
 from dpinfer.release import CountRelease, StatisticRelease
 
 _CHUNK = 1 << 16  # records at once: memory only
@@ -80,11 +80,6 @@ def clipped_information(rate: FloatArray, clip: FloatArray | float, *, epsilon: 
     variance = 2.0 * (-np.expm1(-product) - product * tail) / rate**2 - mean**2
     slope = n_records * (mean - clip * tail)
     return np.asarray(slope**2 / (n_records * np.maximum(variance, 0.0) + 2.0 * np.square(clip / epsilon)))
-
-
-def has_statistic(model: Model) -> bool:
-    """Return whether :func:`run_statistic` takes the model."""
-    return isinstance(model, (BetaBernoulli, BetaBinomial, DirichletCategorical, GammaExponential))
 
 
 def run_statistic(
@@ -167,7 +162,7 @@ def run_statistic(
     >>> bool(dpi.noise_aware_posterior(release).mean[0] > 0.9)
     True
     """
-    if not has_statistic(model):
+    if not getattr(model, "has_statistic", False):
         raise TypeError(f"model must be a conjugate model with a sufficient statistic, got {type(model).__name__}")
     records = check_arguments(model, None, X, ("blocks", "parts", "sites"))
     epsilon = check_interval("epsilon", epsilon, 0.0)

@@ -11,8 +11,8 @@ from dpinfer._validate import check_interval
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan, PureEvent, as_adjacency
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
 from dpinfer.mechanism import Clusters, NewtonPlan, Units
+from dpinfer.mechanism.noise_keys import RandomSource
 from dpinfer.mechanism.private_run import CheckpointArgument
-from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.models import Model
 from dpinfer.release import Release
 

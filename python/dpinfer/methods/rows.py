@@ -15,7 +15,6 @@ from dpinfer.inference import PlannedRelease, PosteriorRequest, ReleaseFacts
 from dpinfer.mechanism import NewtonPlan, plan_newton, run_dp_sep, run_dpvi, run_newton, run_statistic
 from dpinfer.mechanism.newton.plan import has_population_target
 from dpinfer.mechanism.newton.run import check_run
-from dpinfer.mechanism.statistic import has_statistic
 from dpinfer.methods.method import (
     DoesNotApplyError,
     MechanismPlan,
@@ -192,7 +191,7 @@ class StatisticMethod(Method):
 
     def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
         """Spend epsilon on one release; delta is not needed."""
-        if not has_statistic(target.model):
+        if not target.model.has_statistic:
             raise DoesNotApplyError("no sufficient statistic of a few numbers")
         return StatisticPlan(target.epsilon, target.adjacency), {}
 

@@ -7,6 +7,44 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
+from dpinfer._validate import check_float_array, check_integer
+
+_START_RAW_SCALE = -6.0  # small scales: the start is near the prior's centre
+
+
+def softplus(x: npt.ArrayLike) -> FloatArray:
+    """Return log(1 + exp(x)).
+
+    Examples
+    --------
+    >>> float(softplus(0.0)) == float(np.log(2.0))
+    True
+    """
+    return np.logaddexp(0.0, np.asarray(x, dtype=np.float64))
+
+
+def softplus_inverse(y: npt.ArrayLike) -> FloatArray:
+    """Return log(exp(y) - 1) for positive y.
+
+    Examples
+    --------
+    >>> round(float(softplus_inverse(softplus(-4.0))), 12)
+    -4.0
+    """
+    values = np.asarray(y, dtype=np.float64)
+    return values + np.log(-np.expm1(-values))
+
+
+def sigmoid(x: npt.ArrayLike) -> FloatArray:
+    """Return 1 / (1 + exp(-x)), the derivative of softplus."""
+    values = np.asarray(x, dtype=np.float64)
+    decay = np.exp(-np.abs(values))
+    return np.where(values >= 0.0, 1.0, decay) / (1.0 + decay)
+
+
+def log_sigmoid(x: npt.ArrayLike) -> FloatArray:
+    """Return log(sigmoid(x))."""
+    return -softplus(-np.asarray(x, dtype=np.float64))
 
 
 class Model(ABC):
@@ -39,6 +77,7 @@ class Model(ABC):
     exchangeable_blocks: ClassVar[bool] = False
     has_quadrature: ClassVar[bool] = False
     natural_steps: ClassVar[bool] = False
+    has_statistic: ClassVar[bool] = False  # whether run_statistic takes the model
     published_raw_scale: ClassVar[float] = 550.0
 
     def check_points(self, n_nodes: int) -> None:
@@ -93,3 +132,45 @@ class Model(ABC):
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON values; ``model_from_dict`` reads it back."""
+
+
+class NormalPriorModel(Model):
+    """Base of models with independent N(0, prior_scale**2) priors.
+
+    **Privacy.** Public; holds no records.
+
+    Attributes
+    ----------
+    prior_scale : float
+        Prior standard deviation of every parameter, positive.
+    """
+
+    prior_scale: float
+
+    def log_prior(self, theta: npt.ArrayLike) -> FloatArray:
+        """Return the log prior density, (...,) for (..., n)."""
+        values = check_float_array("theta", theta, finite=False)
+        scaled = values / self.prior_scale
+        constant = 0.5 * np.log(2.0 * np.pi) + np.log(self.prior_scale)
+        return np.asarray(-0.5 * np.sum(scaled**2, axis=-1) - self.n_params * constant)
+
+    def log_prior_gradient(self, theta: FloatArray) -> FloatArray:
+        """Return the gradient of the log prior at one theta (n,)."""
+        return -theta / self.prior_scale**2
+
+    def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the gradient of E_q[log prior] in loc and raw_scale, in closed form."""
+        variance = self.prior_scale**2
+        return -loc / variance, -softplus(raw_scale) * sigmoid(raw_scale) / variance
+
+    def prior_moments(self) -> tuple[FloatArray, FloatArray]:
+        """Return the prior's mean and standard deviation of each parameter, two (n,) arrays."""
+        return np.zeros(self.n_params), np.full(self.n_params, self.prior_scale)
+
+    def default_start(self) -> tuple[FloatArray, FloatArray]:
+        """Return loc = 0 and raw_scale = -6, the paper's start for Adult."""
+        return np.zeros(self.n_params), np.full(self.n_params, _START_RAW_SCALE)
+
+    def sample_prior(self, size: int, rng: np.random.Generator | int) -> FloatArray:
+        """Draw constrained parameters from the prior, (size, n)."""
+        return np.random.default_rng(rng).normal(0.0, self.prior_scale, (check_integer("size", size, 0), self.n_params))

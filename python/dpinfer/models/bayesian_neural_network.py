@@ -12,8 +12,7 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
-from dpinfer.models.base import Model
-from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.base import Model, sigmoid, softplus
 from dpinfer.release.guarantee import DERIVED, Guaranteed
 from dpinfer.release.parts import Part
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.base import sigmoid, softplus
 from dpinfer.models.conjugate_distributions import DirichletOnLogits, GammaOnSoftplus
 from dpinfer.models.conjugate_model import ConjugateModel
 
@@ -59,6 +59,7 @@ class GammaExponential(ConjugateModel):
     """
 
     few_values: ClassVar[bool] = False
+    has_statistic: ClassVar[bool] = True
 
     shape: float = 8.0
     rate: float = 2.0
@@ -125,6 +126,8 @@ class GammaExponential(ConjugateModel):
 
 class _BetaModel(ConjugateModel):
     """Counts out of a known number of trials, p = sigmoid(theta) under a Beta(a, b) prior; t = y."""
+
+    has_statistic: ClassVar[bool] = True
 
     a: float
     b: float
@@ -285,6 +288,8 @@ class DirichletCategorical(ConjugateModel):
     >>> DirichletCategorical().posterior([0, 0, 1, 2]).mean.round(3)
     array([0.368, 0.316])
     """
+
+    has_statistic: ClassVar[bool] = True
 
     concentration: Sequence[float] = (5.0, 5.0, 5.0)
     bijector: str = "stick_breaking"

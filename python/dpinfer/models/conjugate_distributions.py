@@ -9,7 +9,7 @@ from scipy import special
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
-from dpinfer.models.bijectors import log_sigmoid, sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import log_sigmoid, sigmoid, softplus, softplus_inverse
 
 BIJECTORS = ("stick_breaking", "softmax")
 SPACES = ("constrained", "unconstrained")

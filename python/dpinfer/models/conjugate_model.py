@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer.models.base import Model
-from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.base import Model, sigmoid, softplus
 from dpinfer.models.conjugate_distributions import ConjugateDistribution
 
 _GAUSS_HERMITE_NODES = 64  # exact to degree 127

@@ -12,8 +12,7 @@ from scipy import special
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer.models.bijectors import log_sigmoid, sigmoid
-from dpinfer.models.normal_prior import NormalPriorModel
+from dpinfer.models.base import NormalPriorModel, log_sigmoid, sigmoid
 from dpinfer.models.survey_weights import SurveyWeights
 
 _LARGEST_LOG_RATE = 40.0  # exp(40) counts, more than any record

@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from dpinfer._arrays import FloatArray
+from dpinfer.models.base import NormalPriorModel
 from dpinfer.models.glm import GeneralizedLinearModel
-from dpinfer.models.normal_prior import NormalPriorModel
 
 _CHECKED_ROWS = 33  # odd, so that parts have different sizes
 

@@ -10,7 +10,7 @@ from scipy import special
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_interval
-from dpinfer.models.bijectors import log_sigmoid, sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import log_sigmoid, sigmoid, softplus, softplus_inverse
 from dpinfer.models.glm import GeneralizedLinearModel
 from dpinfer.models.normal_inverse_gamma import NormalInverseGamma
 

@@ -3,9 +3,8 @@
 **Privacy.** Nothing here reads a record; pilot data sets and guesses must be public.
 """
 
-from dpinfer.planning.newton.model import predict_newton, widest_newton
+from dpinfer.planning.newton.model import predict_newton, predict_own_population, predict_population, widest_newton
 from dpinfer.planning.newton.own import predict_own_newton
-from dpinfer.planning.newton.population import predict_own_population, predict_population
 from dpinfer.planning.statistic import predict_statistic
 from dpinfer.planning.trace.fisher import Prediction, predict_tied
 from dpinfer.planning.trace.planner import plan_inference, recommended_run, widening_grid

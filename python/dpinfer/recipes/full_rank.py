@@ -9,7 +9,7 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer.models import OwnModel
-from dpinfer.models.bijectors import softplus
+from dpinfer.models.base import softplus
 
 # Draws of the prior, rows of each, an arbitrary seed (docs/derivations/any-model.md, "A full-rank guide").
 _POINTS, _ROWS, _SEED = 32, 500, 513

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.models import InformedModel, Model
-from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import sigmoid, softplus, softplus_inverse
 
 Schedule = Callable[[int, FloatArray], npt.ArrayLike]
 GradScale = float | tuple[float, float] | npt.ArrayLike | Schedule

@@ -18,8 +18,7 @@ from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.bounded_sum import released_sum
-from dpinfer.mechanism.private_run import CheckpointArgument
-from dpinfer.mechanism.run import RunControl
+from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
 from dpinfer.release.parts import check_parts
 from dpinfer.tables.noisy_table import SQUARE_WEIGHT, NoisyTable
 from dpinfer.tabular import BinaryColumn, CategoricalColumn, ContinuousColumn, Schema

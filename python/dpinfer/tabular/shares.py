@@ -28,10 +28,9 @@ from dpinfer.accounting.calibration import MAX_NOISE_MULTIPLIER
 from dpinfer.errors import SchemaError
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.counts import noisy_counts
-from dpinfer.mechanism.layout import check_numbers
-from dpinfer.mechanism.null_records import without_null_records
-from dpinfer.mechanism.private_run import ReleaseTerms
-from dpinfer.mechanism.run import RunControl, run_once
+from dpinfer.mechanism.layout import check_numbers, without_null_records
+from dpinfer.mechanism.private_run import ReleaseTerms, RunControl
+from dpinfer.mechanism.run import run_once
 from dpinfer.mechanism.sources.held import records_of
 from dpinfer.release import Part
 from dpinfer.release.guarantee import Stated

@@ -16,8 +16,8 @@ from dpinfer._values import as_values
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, PureEvent
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.mechanism import RandomSource
-from dpinfer.mechanism.private_run import ReleaseTerms
-from dpinfer.mechanism.run import RunControl, run_once
+from dpinfer.mechanism.private_run import ReleaseTerms, RunControl
+from dpinfer.mechanism.run import run_once
 from dpinfer.mechanism.unknowns.draws import draw_bounds, draw_categories, draw_count
 from dpinfer.mechanism.unknowns.ranks import HeldColumn
 from dpinfer.mechanism.unknowns.releases import bounds_event, categories_event, labels_of, resolved_probability

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.accounting.cautions import caution_of_delta
+from dpinfer.accounting.guarantee import caution_of_delta
 from dpinfer.cli.main import main
 from dpinfer.errors import RecordError, WeakGuaranteeWarning
 from dpinfer.lab.baselines import BinomialFamily, release_regression_statistics, release_statistics

@@ -82,6 +82,7 @@ def test_every_route_runs_and_has_its_posterior(model, method, kind, y, records)
     result = dpi.fit(model, *given, method=method, random_source=InsecureRNG(1), **PUBLIC)
     assert isinstance(result.release, kind)
     assert result.posterior.mean.shape == (model.n_params,)
+    assert result.posterior.method == method
     assert method in str(result.summary())
 
 

@@ -12,7 +12,7 @@ from dpinfer.formulas.comparison import compare_without
 from dpinfer.formulas.own_families import OwnRegression, poisson_quantile
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.models.adapters.checks import check_own_model
-from dpinfer.models.bijectors import softplus_inverse
+from dpinfer.models.base import softplus_inverse
 from dpinfer.tabular import Schema
 from dpinfer.testing import InsecureRNG
 

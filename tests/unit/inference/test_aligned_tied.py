@@ -11,7 +11,7 @@ import dpinfer as dpi
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.inference.trace.scales.fisher import FisherRun, TiedTrace
 from dpinfer.inference.trace.scales.tied import fisher_tied_nodes
-from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import sigmoid, softplus, softplus_inverse
 from dpinfer.release import GradientTrace, load_release
 from dpinfer.testing import InsecureRNG
 

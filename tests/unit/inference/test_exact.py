@@ -7,7 +7,7 @@ from tests.reference import inference_oracles as oracle
 
 from dpinfer.errors import NumericalError
 from dpinfer.inference import TracePrior, noise_aware_posterior
-from dpinfer.models.bijectors import softplus
+from dpinfer.models.base import softplus
 from dpinfer.release import GradientTrace, release_from_arrays
 
 RATE = 0.1

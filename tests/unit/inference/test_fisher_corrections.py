@@ -8,7 +8,7 @@ from tests.reference.fisher_runs import fisher_run, traced
 import dpinfer as dpi
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.inference.trace.scales.tied import fisher_tied_nodes
-from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import sigmoid, softplus, softplus_inverse
 from dpinfer.release import GradientTrace
 
 RATE = 0.1

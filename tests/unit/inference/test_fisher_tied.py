@@ -14,7 +14,7 @@ from dpinfer.inference.trace.collapsed import CollapsedProblems, SideRegression,
 from dpinfer.inference.trace.priors import CoordinatePriors
 from dpinfer.inference.trace.scales.fisher import TiedTrace
 from dpinfer.inference.trace.scales.tied import fisher_tied_nodes
-from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import sigmoid, softplus, softplus_inverse
 from dpinfer.release import load_release
 from dpinfer.testing import InsecureRNG
 

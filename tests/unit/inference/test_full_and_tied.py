@@ -8,7 +8,7 @@ from tests.reference import inference_oracles as oracle
 from dpinfer.errors import FallbackWarning, NumericalError
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.inference.trace.information.rows import row_regressions
-from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.base import sigmoid, softplus
 from dpinfer.release import release_from_arrays
 
 RATE = 0.1

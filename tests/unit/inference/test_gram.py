@@ -13,7 +13,7 @@ from dpinfer.inference.trace.information.coupling import coupling_pvalue
 from dpinfer.inference.trace.information.gram import GramTrace, VarianceTrace, gram_posterior
 from dpinfer.inference.trace.information.posteriors import features_coupled
 from dpinfer.inference.trace.information.under_model import InformationTrace
-from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import sigmoid, softplus, softplus_inverse
 from dpinfer.testing import InsecureRNG
 
 RATE, N_RECORDS = 0.1, 2000

@@ -13,7 +13,7 @@ from dpinfer.inference import TracePrior, noise_aware_posterior
 from dpinfer.inference.trace.collapsed import CollapsedProblems
 from dpinfer.inference.trace.priors import coordinate_priors
 from dpinfer.lab.comparison import sampled_posterior
-from dpinfer.models.bijectors import softplus
+from dpinfer.models.base import softplus
 from dpinfer.release import GradientTrace, release_from_arrays
 
 RATE = 0.1

@@ -8,7 +8,7 @@ from tests.reference import inference_oracles as oracle
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.inference.trace.priors import optimum_under_model
 from dpinfer.models import LinearRegression, LogisticRegression
-from dpinfer.models.bijectors import softplus, softplus_inverse
+from dpinfer.models.base import softplus, softplus_inverse
 from dpinfer.release import GradientTrace
 
 RATE, N_RECORDS = 0.1, 10_000

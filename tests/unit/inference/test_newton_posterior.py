@@ -12,11 +12,18 @@ from dpinfer.accounting import GaussianEvent, NonPrivateEvent
 from dpinfer.errors import NumericalError, ReleaseFormatError
 from dpinfer.inference.newton import checks, mixture, tuning
 from dpinfer.inference.newton import scores as scores_module
-from dpinfer.inference.newton.conflict import prior_conflict
+from dpinfer.inference.newton.checks import prior_conflict
 from dpinfer.inference.newton.moments_law import ErrorDraws, ErrorLaw, MeanScores, MomentsDraws, MomentsLaw
 from dpinfer.inference.newton.posterior import noise_prior
 from dpinfer.inference.newton.scores import LinearScores, Measured
-from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance, mallows_mean
+from dpinfer.models.clipped_residuals import (
+    chi_mean,
+    chi_second_moment,
+    chi_slope,
+    huber_slope,
+    huber_variance,
+    mallows_mean,
+)
 from dpinfer.models.whitening import shrink_moments
 from dpinfer.testing import InsecureRNG
 

@@ -22,7 +22,7 @@ from dpinfer.models import (
     Model,
     PoissonRegression,
 )
-from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.base import sigmoid, softplus
 from dpinfer.release import release_from_arrays
 from dpinfer.testing import InsecureRNG
 
@@ -239,7 +239,7 @@ def test_summary_and_repr(posterior):
     np.testing.assert_allclose(summary.lower, posterior.quantile(0.05), rtol=1e-12)
     assert summary.flags == ("", "")
     assert summary.warnings == ()
-    assert "method 'exact'" in repr(posterior)
+    assert "method 'dpvi'" in repr(posterior)
     assert posterior.guarantee in repr(posterior)
     assert posterior.safe_to_publish is True
 

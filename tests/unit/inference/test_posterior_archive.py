@@ -49,7 +49,17 @@ def same(first, second):
     assert first.quantile([0.05, 0.5]).tobytes() == second.quantile([0.05, 0.5]).tobytes()
     assert first.sample(5, seed=1).tobytes() == second.sample(5, seed=1).tobytes()
     assert first.decompose().shares.tobytes() == second.decompose().shares.tobytes()
-    for name in ("names", "optimum_names", "method", "hessian", "prior", "burn_in", "model", "guarantee"):
+    for name in (
+        "names",
+        "optimum_names",
+        "method",
+        "approximation",
+        "hessian",
+        "prior",
+        "burn_in",
+        "model",
+        "guarantee",
+    ):
         assert getattr(first, name) == getattr(second, name)
     assert first.guarantee.leaks == second.guarantee.leaks
     assert first.guarantee.epsilon == second.guarantee.epsilon

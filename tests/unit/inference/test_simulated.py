@@ -127,7 +127,7 @@ def test_a_trace_has_a_posterior_that_is_not_normal(trace, monkeypatch):
     model, truth, release = trace
     monkeypatch.setattr(aligned, "_ROWS", 3000)
     posterior = dpi.noise_aware_posterior(release, method="simulated", model=model, n_samples=200)
-    assert (posterior.method, posterior.hessian, posterior.prior) == ("simulated", "none", "model")
+    assert (posterior.approximation, posterior.hessian, posterior.prior) == ("simulated", "none", "model")
     low, high = posterior.quantile([0.001, 0.999], space="unconstrained")
     assert np.all((low < truth) & (truth < high))
     draws = posterior.sample(4000, seed=1, space="unconstrained")
@@ -198,7 +198,7 @@ def test_a_run_has_a_posterior_of_any_shape_too(run, monkeypatch):
     posterior = dpi.noise_aware_posterior(release, method="simulated", model=model, n_samples=200)
     low, high = posterior.quantile([0.001, 0.999], space="unconstrained")
     assert np.all((low < truth) & (truth < high))
-    assert posterior.method == "simulated"
+    assert posterior.approximation == "simulated"
     other = dpi.noise_aware_posterior(release, n_samples=100)
     # Of the same release: nearer to each other than 3.5 of their own widths.
     means, variances = zip(

@@ -11,8 +11,8 @@ from scipy import special
 import dpinfer as dpi
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.models.bijectors import softplus
+from dpinfer.mechanism.noise_keys import RandomSource
+from dpinfer.models.base import softplus
 from dpinfer.testing import InsecureRNG
 
 KEY = bytes(range(32))

@@ -14,7 +14,7 @@ from dpinfer.errors import (
     RecordError,
     RepeatedSpendingWarning,
 )
-from dpinfer.mechanism.random_source import OSRandomSource
+from dpinfer.mechanism.noise_keys import OSRandomSource
 from dpinfer.mechanism.trace import dpvi
 
 SECRET = 8675309.25

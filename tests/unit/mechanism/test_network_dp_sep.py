@@ -18,7 +18,7 @@ from dpinfer.mechanism import (
     run_network_dp_sep,
     run_network_vi,
 )
-from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.noise_keys import RandomSource
 from dpinfer.mechanism.trace.network_vi import NetworkVISettings
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.testing import InsecureRNG

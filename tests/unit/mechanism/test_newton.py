@@ -24,8 +24,7 @@ from dpinfer.mechanism.newton.contributions import (
     smat,
 )
 from dpinfer.mechanism.newton.joint import Curvatures, JointScores, ScoreProducts, Sizes
-from dpinfer.mechanism.newton.pass_records import MemoryRecords
-from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.mechanism.newton.pass_records import MemoryRecords, Passes
 from dpinfer.models.clipped_residuals import ResponseGrid
 from dpinfer.testing import InsecureRNG
 

@@ -11,8 +11,8 @@ from tests.reference import dpvi_gradients as oracle
 import dpinfer as dpi
 from dpinfer.errors import InsecureReleaseError, RecordError
 from dpinfer.mechanism import FisherScaling, OSRandomSource, _native, steady_rate
-from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.models.bijectors import softplus
+from dpinfer.mechanism.noise_keys import RandomSource
+from dpinfer.models.base import softplus
 from dpinfer.testing import InsecureRNG
 
 SECRET = 8675309.25

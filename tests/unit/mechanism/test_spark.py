@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import pytest
 import dpinfer as dpi
 from dpinfer import mechanism
 from dpinfer.errors import BackendUnavailableError, RecordError
-from dpinfer.mechanism.sources.spark import _decoded, _encoded
+from dpinfer.mechanism.sources.spark import _decoded, _encoded, _SparkRows
 from dpinfer.testing import InsecureRNG
 
 N, NAMES = 600, ("a", "b")
@@ -85,6 +86,35 @@ def workers():
     """Return the processes in which Spark runs Python code: those that a Python process below this one has forked."""
     found = descendants()
     return [pid for pid, parent in found.items() if parent in found and found[parent] in found]
+
+
+class Frame:
+    """A frame whose partitions are tasks in this process, through the same answers as Spark's."""
+
+    def __init__(self, arrow, *parts):
+        self._arrow, self._parts = arrow, parts
+
+    def mapInArrow(self, task, schema):  # noqa: N802
+        self._task = task
+        return self
+
+    def collect(self):
+        batches = [self._arrow.RecordBatch.from_pydict(dict(zip("aby", part.T, strict=True))) for part in self._parts]
+        answers = [
+            dict(row, shard=k) for k, one in enumerate(batches) for out in self._task([one]) for row in out.to_pylist()
+        ]
+        return answers[::-1]
+
+
+def test_partitions_have_the_bits_of_an_array(records, monkeypatch):
+    arrow = pytest.importorskip("pyarrow")
+    context = SimpleNamespace(TaskContext=SimpleNamespace(get=lambda: None))
+    monkeypatch.setitem(sys.modules, "pyspark", context)
+    X, y = records
+    parts = np.array_split(np.column_stack((X, y)), 3)
+    rows = _SparkRows(Frame(arrow, *parts), NAMES, "y", 0)
+    assert bits(run(rows)) == bits(run(X, y))
+    assert abs(dpi.release_count(rows, epsilon=50.0).n_records - N) < 5
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from tests.reference.negative_binomial import NegativeBinomial
 
 import dpinfer as dpi
 from dpinfer.models.clipped_residuals import ResponseGrid
-from dpinfer.models.normal_design import ExpectedResidual, NormalDesign, PredictorLaw, best_clip
+from dpinfer.models.likely_records import ExpectedResidual, NormalDesign, PredictorLaw, best_clip
 
 LAWS = {
     "logistic": (dpi.models.LogisticRegression(2), lambda eta: stats.bernoulli(special.expit(eta))),

@@ -15,7 +15,7 @@ from dpinfer.models import (
     GammaOnSoftplus,
     model_from_dict,
 )
-from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import sigmoid, softplus, softplus_inverse
 
 MODELS = [
     GammaExponential(3.0, 2.5),

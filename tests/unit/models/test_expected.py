@@ -8,7 +8,7 @@ from scipy import special, stats
 
 import dpinfer as dpi
 from dpinfer.models import dispersion_clipping, expected_gradients, prior_predictive_norm
-from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import sigmoid, softplus, softplus_inverse
 
 N_RECORDS = 200_000
 # Two-sided false-positive rate 1e-6 of a normal statistic.

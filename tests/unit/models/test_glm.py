@@ -11,7 +11,7 @@ from dpinfer.models import (
     ProbitRegression,
     model_from_dict,
 )
-from dpinfer.models.bijectors import log_sigmoid, sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import log_sigmoid, sigmoid, softplus, softplus_inverse
 
 MODELS = [
     LogisticRegression(3, prior_scale=1.5, fit_intercept=True),

@@ -8,7 +8,7 @@ from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws
 from dpinfer.inference.newton.scores import SWEEPS, GivenMoments, Measured
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.clipped_residuals import ResponseGrid
-from dpinfer.models.normal_design import NormalDesign
+from dpinfer.models.likely_records import NormalDesign
 from dpinfer.models.whitening import shrink_moments
 from dpinfer.release import GlmNewtonRelease
 

@@ -10,7 +10,7 @@ from dpinfer.inference.newton.population import residual_prior_variance
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
-from dpinfer.models.bijectors import softplus
+from dpinfer.models.base import softplus
 from dpinfer.release import GlmNewtonRelease, NewtonRelease, PopulationRelease, Release
 from dpinfer.release.newton.linear import spread_of_counts
 

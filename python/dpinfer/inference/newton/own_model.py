@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.inference.newton import tuning
-from dpinfer.inference.newton.monte_carlo import monte_carlo_error
+from dpinfer.inference.newton.mixture import monte_carlo_error
 from dpinfer.inference.newton.own_checks import check_own
 from dpinfer.inference.newton.persons import NOT_TOLD, BoundedEffects, bounded_effects
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics

@@ -8,20 +8,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from dpinfer.inference.newton.checks import declared_sizes
-from dpinfer.inference.newton.conflict import prior_conflict
-from dpinfer.inference.newton.mixture import theta_of_draws
-from dpinfer.inference.newton.monte_carlo import MonteCarloError, monte_carlo_error
-from dpinfer.inference.newton.white import Comparison, compare_centres, compare_widths
+from dpinfer.inference.newton.checks import Comparison, compare_centres, compare_widths, declared_sizes, prior_conflict
+from dpinfer.inference.newton.mixture import MonteCarloError, monte_carlo_error, theta_of_draws
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.inference.request import PosteriorRequest, model_of
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
-from dpinfer.models.bijectors import sigmoid, softplus_inverse
+from dpinfer.models.base import sigmoid, softplus_inverse
 from dpinfer.models.likely_records import Curves, KnownCurves, LikelyRecords
 from dpinfer.models.size_shares import HIDDEN_SIZES, SizeShares, combined, differences, pointed
-from dpinfer.models.steady import steady_solve
+from dpinfer.models.whitening import steady_solve
 from dpinfer.release import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
 from dpinfer.release.newton.population import PopulationSums
 

@@ -15,7 +15,7 @@ from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PosteriorRequest, model_of
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
-from dpinfer.models.bijectors import softplus
+from dpinfer.models.base import softplus
 from dpinfer.release import GlmNewtonRelease, NewtonRelease
 
 _TAIL = 0.05  # of a prior, on either side of what the summary says of it

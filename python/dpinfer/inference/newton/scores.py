@@ -21,7 +21,14 @@ from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws, stratified
 from dpinfer.models import LinearRegression
-from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance, mallows_mean
+from dpinfer.models.clipped_residuals import (
+    chi_mean,
+    chi_second_moment,
+    chi_slope,
+    huber_slope,
+    huber_variance,
+    mallows_mean,
+)
 from dpinfer.models.whitening import shrink_moments
 from dpinfer.release import NewtonRelease
 

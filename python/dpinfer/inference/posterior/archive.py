@@ -58,6 +58,7 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
             arrays[f"diagnostics.{name}"] = np.asarray(value)
     header: dict[str, Any] = {
         "method": posterior.method,
+        "approximation": posterior.approximation,
         "hessian": posterior.hessian,
         "prior": posterior.prior,
         "names": list(posterior.names),
@@ -129,7 +130,7 @@ def load_posterior(path: str | os.PathLike[str], *, model: Model | None = None) 
     units = {name: _value(value) for name, value in _under("units", arrays).items()}
     try:
         return Posterior(
-            method=str(header["method"]),
+            **_methods(header),
             hessian=str(header["hessian"]),
             prior=str(header["prior"]),
             optimum_mean=arrays["optimum_mean"],
@@ -149,6 +150,16 @@ def load_posterior(path: str | os.PathLike[str], *, model: Model | None = None) 
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise PosteriorFormatError(f"the file is not a readable posterior ({type(error).__name__})") from error
+
+
+def _methods(header: Mapping[str, Any]) -> dict[str, str]:
+    """Return the run's method and the approximation; older files hold the latter alone for traces and sites."""
+    method, approximation = str(header["method"]), header.get("approximation")
+    if approximation is None:
+        known = method in ("newton", "statistic")
+        approximation = "exact" if known else method
+        method = method if known else "sep" if header["hessian"] == "sites" else "dpvi"
+    return {"method": method, "approximation": str(approximation)}
 
 
 def _under(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:

@@ -7,7 +7,7 @@ import numpy as np
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.models import LinearRegression, OwnModel
-from dpinfer.models.normal_prior import NormalPriorModel
+from dpinfer.models.base import NormalPriorModel
 
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior

@@ -11,7 +11,7 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference import _native
-from dpinfer.models.bijectors import softplus
+from dpinfer.models.base import softplus
 
 _HERMITE_NODES = 15  # exact to degree 29
 _MOST_NODES = 24  # see the docstring of `gauss_rule`

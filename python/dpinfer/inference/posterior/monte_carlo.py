@@ -9,7 +9,7 @@ from scipy import fft, special
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.mixture import NormalMixtures, gauss_hermite, mixture_quantile
 from dpinfer.inference.posterior.theta import DrawnTheta
-from dpinfer.models.bijectors import softplus
+from dpinfer.models.base import softplus
 
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
@@ -138,7 +138,7 @@ def _quantiles(posterior: "Posterior", index: int, levels: FloatArray, drawn: Fl
 def _draws(posterior: "Posterior", index: int, at: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
     """Return P(theta <= at) given each draw behind one parameter, (S, levels), and its mean, (S,), for each set."""
     distribution = posterior.distribution
-    if not isinstance(distribution, DrawnTheta) and posterior.method not in _SAMPLERS:
+    if not isinstance(distribution, DrawnTheta) and posterior.approximation not in _SAMPLERS:
         return []
     marginals = distribution.marginals
     location = _components(marginals.location, index)

@@ -14,12 +14,11 @@ from dpinfer.inference.posterior.causes import causes
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import gauss_hermite
 from dpinfer.inference.posterior.monte_carlo import MonteCarloError, monte_carlo_error
-from dpinfer.inference.posterior.parameter_space import ParameterSpace
 from dpinfer.inference.posterior.prediction import network_mean, predictive_mean, require_classifier, require_glm
 from dpinfer.inference.posterior.predictive import check_points, draw_records
 from dpinfer.inference.posterior.summary import PosteriorSummary, VarianceDecomposition, summarise
 from dpinfer.inference.posterior.synthetic import SyntheticSets
-from dpinfer.inference.posterior.theta import DrawnTheta, ThetaDistribution
+from dpinfer.inference.posterior.theta import DrawnTheta, ParameterSpace, ThetaDistribution
 from dpinfer.inference.posterior.units import Units
 from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, Model
 
@@ -49,8 +48,10 @@ class Posterior:
     names : tuple of n str
         Names of the model's parameters.
     method : str
-        That of the request for a release that can be asked in several ways; else the method of the run: "newton",
-        "statistic".  `computed` describes the computation.
+        That of the run, as :func:`dpinfer.fit` names it: "newton", "statistic", "dpvi" (any gradient trace), "sep".
+    approximation : str
+        How the release was asked: "exact", "laplace", "simulated", "naive", "averaged" (`method` of the request).
+        `computed` describes the computation.
     hessian, prior : str
         Those of the request, with "auto" replaced; "none" where no Hessian is inferred.
     burn_in : int
@@ -82,6 +83,7 @@ class Posterior:
 
     names: tuple[str, ...]
     method: str
+    approximation: str = "exact"
     hessian: str = "none"
     prior: str
     burn_in: int = 0
@@ -114,11 +116,11 @@ class Posterior:
         "normal": one normal law, in closed form.  "quadrature": integrals of exact densities, coordinate by coordinate.
         "sampled": a mixture of normal laws over draws, of the second moments of a private Newton run say.
         """
-        if self.method in ("naive", "averaged"):
+        if self.approximation in ("naive", "averaged"):
             return "plug-in"
         if isinstance(self.distribution, DrawnTheta):
             return "normal" if len(self.distribution.location) == 1 else "sampled"
-        return "normal" if self.method == "laplace" else "quadrature"
+        return "normal" if self.approximation == "laplace" else "quadrature"
 
     @property
     def n_params(self) -> int:
@@ -500,8 +502,9 @@ class Posterior:
         return partial(type(self), **{item.name: getattr(self, item.name) for item in fields(self)}), ()
 
     def __repr__(self) -> str:
+        asked = "" if self.approximation == "exact" else f", {self.approximation!r}"
         kind = "" if self.hessian == "none" else f", {self.hessian} Hessian"
-        kind = "" if self.method in ("naive", "averaged") else f"{kind}, {self.prior} prior"
+        kind = "" if self.computed == "plug-in" else f"{kind}, {self.prior} prior"
         steps = f", burn-in {self.burn_in} steps" if len(self.optimum_mean) else ""
-        head = f"Posterior({self.n_params} parameters, {self.computed}, method {self.method!r}{kind}{steps})"
+        head = f"Posterior({self.n_params} parameters, {self.computed}, method {self.method!r}{asked}{kind}{steps})"
         return f"{head}\n  {self.guarantee}"

@@ -213,8 +213,8 @@ def _flags(posterior: "Posterior") -> tuple[tuple[str, ...], tuple[str, ...]]:
             "standard deviations, which widens the intervals; do not take tails or joint shapes from it"
             + ("" if isinstance(posterior.model, PersonModel) else _OTHER_SHAPE)
         )
-    if posterior.method in ("naive", "averaged"):
-        warnings.append(f"method {posterior.method!r} ignores the privacy noise: its intervals are too narrow")
+    if posterior.computed == "plug-in":
+        warnings.append(f"method {posterior.approximation!r} ignores the privacy noise: its intervals are too narrow")
     return tuple(", ".join(mark) for mark in marks), tuple(warnings)
 
 

@@ -11,10 +11,9 @@ from dpinfer.inference.newton.simulated_scores import NewtonScore
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
-from dpinfer.inference.request import PosteriorRequest, model_of
+from dpinfer.inference.request import PosteriorRequest, model_of, parse_burn_in
 from dpinfer.inference.simulated.emulator import MeanScore, Prior, simulated_draws
 from dpinfer.inference.trace.analysis import Analysis
-from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.inference.trace.simulated_scores import AlignedScore
 from dpinfer.models import OwnModel
 from dpinfer.release import OwnNewtonRelease
@@ -75,7 +74,8 @@ def simulated_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequ
     checks = check_own(release, draws.mean(axis=0), np.atleast_2d(np.cov(draws, rowvar=False)))
     return Posterior(
         names=release.names,
-        method="simulated",
+        method="newton",
+        approximation="simulated",
         prior="model",
         distribution=_smoothed(draws),
         model=model,

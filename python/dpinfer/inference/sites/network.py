@@ -9,9 +9,8 @@ from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import IndependentTheta
-from dpinfer.inference.request import PosteriorRequest, model_of
+from dpinfer.inference.request import PosteriorRequest, model_of, parse_burn_in
 from dpinfer.inference.sites.posterior import posterior_of_sites
-from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights, model_from_dict
 from dpinfer.release import NetworkRelease
 

@@ -10,8 +10,7 @@ from dpinfer._validate import check_choice
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
-from dpinfer.inference.request import PLUG_INS, PlannedRelease, PosteriorRequest, model_of
-from dpinfer.inference.trace.burn_in import parse_burn_in
+from dpinfer.inference.request import PLUG_INS, PlannedRelease, PosteriorRequest, model_of, parse_burn_in
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease, SiteRelease
 from dpinfer.release.sites.trace import smat
@@ -91,7 +90,8 @@ def posterior_of_sites(release: SiteRelease | NetworkRelease, request: Posterior
     """Return the posterior with these results; everything else follows from the release and the request."""
     return Posterior(
         names=release.names,
-        method=request.method,
+        method="sep",
+        approximation=request.method,
         hessian="sites",
         prior="weak",
         optimum_names=release.names,

@@ -7,7 +7,7 @@ from dpinfer.inference.posterior.theta import VarianceParts
 from dpinfer.inference.statistic.noise_laws import NoiseLaw
 from dpinfer.inference.statistic.tabulated import TabulatedTheta, mixture_of_table
 from dpinfer.models import GammaExponential
-from dpinfer.models.bijectors import softplus, softplus_inverse
+from dpinfer.models.base import softplus, softplus_inverse
 
 _GRID = 301  # rates on the final grid
 _COARSE = 101  # rates on the grids that locate the posterior

@@ -46,7 +46,8 @@ class Analysis:
         release, request = self.release, self.request
         return Posterior(
             names=release.names,
-            method=request.method,
+            method="dpvi",
+            approximation=request.method,
             hessian=request.hessian,
             prior=request.prior_name,
             model=self.model,

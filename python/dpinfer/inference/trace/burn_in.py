@@ -1,13 +1,12 @@
 """The first step used: where the linear trace model begins to hold."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_integer, check_interval
+from dpinfer.inference.request import parse_burn_in
 from dpinfer.inference.trace.statistics import TraceStatistics, merge_segments, segment_statistics
 
 FALSE_POSITIVE_RATE = 0.01  # alpha of docs/derivations/noise-aware-posterior.md, "Burn-in"
@@ -15,7 +14,6 @@ FALSE_POSITIVE_RATE = 0.01  # alpha of docs/derivations/noise-aware-posterior.md
 _BLOCKS = 64  # B of docs/derivations/noise-aware-posterior.md, "Burn-in"
 _FEWEST_BLOCKS = 16  # fewer leave a regression too few degrees of freedom
 _CANDIDATES = (0, 1, 2, 4, 8, 16, 24, 32)  # starts in blocks, up to half of the trace
-MIN_STEPS = 2  # a regression line needs two
 
 
 @dataclass(frozen=True)
@@ -109,36 +107,6 @@ def choose_burn_in(
         if np.all(np.where(misfit, relative, pvalue) >= allowed):
             return result(first, pvalue)
     return result(half, special.chdtrc(blocks - half, later))
-
-
-def parse_burn_in(burn_in: str | float | int, steps: int | None, *, least: int = MIN_STEPS) -> int | None:
-    """Return the number of steps left out, or None for "auto".
-
-    Raises TypeError or ValueError if `burn_in` is none of these or leaves too few steps.
-
-    Parameters
-    ----------
-    burn_in : "auto", float in [0, 1), or int
-    steps : int or None
-        T; None when it is not known yet: then only `burn_in` itself is checked.
-    least : int
-        Steps that must remain.
-    """
-    start: int | None
-    if isinstance(burn_in, str):
-        if burn_in != "auto":
-            raise ValueError(f"burn_in must be 'auto', a share of the steps or a number of steps, got {burn_in!r}")
-        start = None
-    elif isinstance(burn_in, (float, np.floating)):
-        start = math.floor(check_interval("burn_in", burn_in, 0.0, 1.0, low_open=False) * (steps or 0))
-    else:
-        start = check_integer("burn_in", burn_in, 0)
-    if steps is not None and steps - (start or 0) < least:
-        raise ValueError(
-            f"burn_in must leave at least {least} of the release's {steps} steps, got {burn_in!r}; "
-            "a trace model needs more"
-        )
-    return start
 
 
 def _excess(segments: FloatArray, reference: FloatArray) -> FloatArray:

@@ -11,7 +11,7 @@ from dpinfer.errors import NumericalError
 from dpinfer.inference import _native
 from dpinfer.inference.trace.priors import CoordinatePriors
 from dpinfer.inference.trace.statistics import TraceStatistics
-from dpinfer.models.bijectors import softplus, softplus_inverse
+from dpinfer.models.base import softplus, softplus_inverse
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.mixture import gauss_hermite
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
-from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import sigmoid, softplus, softplus_inverse
 
 # A prior far from its trace puts v where softplus(v) is not a normal number any more.
 _LOWEST_HESSIAN = 1e-300

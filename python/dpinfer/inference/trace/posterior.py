@@ -11,10 +11,10 @@ import numpy as np
 
 from dpinfer.errors import FallbackWarning, NumericalError
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.request import PLUG_INS, PosteriorRequest, ReleaseFacts
+from dpinfer.inference.request import MIN_STEPS, PLUG_INS, PosteriorRequest, ReleaseFacts
 from dpinfer.inference.simulated.posterior import simulated_posterior
 from dpinfer.inference.trace.analysis import Analysis
-from dpinfer.inference.trace.burn_in import MIN_STEPS, choose_burn_in
+from dpinfer.inference.trace.burn_in import choose_burn_in
 from dpinfer.inference.trace.by_coordinate import Coordinates, coordinate_posterior, plug_in_posterior
 from dpinfer.inference.trace.information.posteriors import (
     COUPLING_LEVEL,
@@ -58,7 +58,7 @@ def _of_trace(analysis: Analysis) -> Posterior:
 def _named_for_what_it_is(release: GradientTrace, posterior: Posterior) -> Posterior:
     """Mark the posterior of a bare trace: of the optimum alone, or with a curvature and without clipping's bias."""
     bare = release.family == "point" and release.settings.get("source") == "external"
-    counted = "curvature" in release.settings and posterior.hessian == "diagonal" and posterior.method not in PLUG_INS
+    counted = "curvature" in release.settings and posterior.hessian == "diagonal" and posterior.computed != "plug-in"
     if not bare:
         return posterior
     known = posterior.diagnostics
@@ -99,7 +99,7 @@ def _told(posterior: Posterior, asked: PosteriorRequest, failure: Exception) -> 
 
     text = (
         f"the posterior with {named(asked.method, asked.hessian, asked.prior_name)} failed ({failure}); computed "
-        f"instead: {named(posterior.method, posterior.hessian, posterior.prior)}"
+        f"instead: {named(posterior.approximation, posterior.hessian, posterior.prior)}"
     )
     lost = posterior.diagnostics.prior_only
     if lost is not None:

@@ -8,7 +8,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array
 from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models import Model
-from dpinfer.models.bijectors import softplus_inverse
+from dpinfer.models.base import softplus_inverse
 
 PRIORS = ("weak", "model", "empirical")
 

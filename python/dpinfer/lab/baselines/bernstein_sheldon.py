@@ -14,9 +14,9 @@ from dpinfer.lab.baselines.contributions import contributions
 from dpinfer.lab.baselines.gibbs.families import ConjugateFamily, conjugate_family
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
-from dpinfer.mechanism.layout import check_values
-from dpinfer.mechanism.null_records import without_null_records
-from dpinfer.mechanism.run import RunControl, run_once
+from dpinfer.mechanism.layout import check_values, without_null_records
+from dpinfer.mechanism.private_run import RunControl
+from dpinfer.mechanism.run import run_once
 from dpinfer.release.statistic import StatisticRelease
 
 __all__ = ["release_statistics"]

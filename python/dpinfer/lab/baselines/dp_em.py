@@ -13,9 +13,9 @@ from dpinfer._validate import check_choice, check_interval, settings_of
 from dpinfer.accounting import Event, LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.noise_keys import noise_step
-from dpinfer.mechanism.private_run import CheckpointArgument
+from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
 from dpinfer.mechanism.records import check_arguments
-from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
+from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.sites.settings import start_loc
 from dpinfer.mechanism.sites.state import Cavity

@@ -12,7 +12,7 @@ from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.inference import Posterior, noise_aware_posterior
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.theta import IndependentTheta
-from dpinfer.inference.trace.burn_in import parse_burn_in
+from dpinfer.inference.request import parse_burn_in
 from dpinfer.mechanism import RandomSource, run_dpvi
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.models import GeneralizedLinearModel
@@ -107,7 +107,7 @@ def run_dpvim(
     -------
     release : GradientTrace
     posterior : Posterior
-        Its ``method`` is "averaged".
+        Its ``approximation`` is "averaged".
 
     Raises
     ------
@@ -132,7 +132,7 @@ def run_dpvim(
     >>> plan = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.1, n_steps=20)
     >>> model = dpi.models.LogisticRegression(2)
     >>> release, posterior = run_dpvim(model, X, y, plan=plan, n_records=500, max_grad_norm=2.0)
-    >>> release.gradient, posterior.method
+    >>> release.gradient, posterior.approximation
     ('aligned', 'averaged')
     """
     arguments = settings_of("run_dpvim", DPVIMArguments, settings, options)

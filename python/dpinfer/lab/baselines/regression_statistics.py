@@ -15,9 +15,9 @@ from dpinfer.errors import RecordError
 from dpinfer.lab.baselines.gibbs.regression_indices import moment_indices, statistic_indices
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
-from dpinfer.mechanism.layout import check_numbers, check_response
-from dpinfer.mechanism.null_records import without_null_records
-from dpinfer.mechanism.run import RunControl, run_once
+from dpinfer.mechanism.layout import check_numbers, check_response, without_null_records
+from dpinfer.mechanism.private_run import RunControl
+from dpinfer.mechanism.run import run_once
 from dpinfer.release.statistic import StatisticRelease
 
 __all__ = ["release_regression_statistics"]

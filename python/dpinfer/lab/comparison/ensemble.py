@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
-from dpinfer.models.bijectors import softplus, softplus_inverse
+from dpinfer.models.base import softplus, softplus_inverse
 
 __all__ = ["emcee_nodes", "nodes_from_draws"]
 

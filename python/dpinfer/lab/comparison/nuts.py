@@ -8,7 +8,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer.errors import BackendUnavailableError, NumericalError
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
 from dpinfer.lab.comparison.ensemble import nodes_from_draws
-from dpinfer.models.bijectors import softplus, softplus_inverse
+from dpinfer.models.base import softplus, softplus_inverse
 
 __all__ = ["nuts_nodes"]
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, Unpack
 
-from dpinfer._blas import one_blas_thread
+from dpinfer._float_environment import one_blas_thread
 from dpinfer._validate import check_choice, check_integer, settings_of
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
@@ -93,4 +93,4 @@ def sampled_posterior(
 
     with one_blas_thread():
         posterior = coordinate_posterior(analysis, start, Coordinates.of(release, start), solve=solve)
-    return replace(posterior, method=sampler)
+    return replace(posterior, approximation=sampler)

@@ -15,7 +15,7 @@ from dpinfer.inference.trace.statistics import TraceStatistics, merge_segments
 from dpinfer.lab import _native
 from dpinfer.lab.studies.random_streams import run_generator
 from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression
-from dpinfer.models.bijectors import softplus, softplus_inverse
+from dpinfer.models.base import softplus, softplus_inverse
 from dpinfer.recipes import GradientRun
 
 __all__ = ["N_BLOCKS", "N_NODES", "RunData", "RunReleases", "Settings", "simulate_data", "simulate_releases"]

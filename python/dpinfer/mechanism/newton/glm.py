@@ -8,14 +8,12 @@ import numpy as np
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import ClippedCurvatures, ClippedScores, LogScaleCounts, smat
-from dpinfer.mechanism.newton.geometry import Geometry, learn_geometry
-from dpinfer.mechanism.newton.localiser import Localiser
-from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.mechanism.newton.geometry import Geometry, Localiser, learn_geometry, prior_in
+from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
-from dpinfer.mechanism.newton.prior import prior_in
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.clipped_residuals import ClippedResidual, ResponseGrid
-from dpinfer.models.normal_design import ExpectedResidual, NormalDesign, PredictorLaw, best_clip, means_of_laws
+from dpinfer.models.likely_records import ExpectedResidual, NormalDesign, PredictorLaw, best_clip, means_of_laws
 
 _COARSE, _FINE = 1.0 / 8.0, 1.0 / 512.0  # between nodes of the predictor: of what is expected, and of what records add
 # Standard deviations of a response and of predictors (private-newton.md).

@@ -9,11 +9,11 @@ from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import LogScaleCounts, RobustScores
 from dpinfer.mechanism.newton.geometry import learn_geometry
-from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.newton.tracker import ScoreStep, Tracker, best_clip
 from dpinfer.models import LinearRegression
-from dpinfer.models.huber import chi_mean, mallows_mean
+from dpinfer.models.clipped_residuals import chi_mean, mallows_mean
 from dpinfer.release.newton.linear import spread_of_counts
 
 

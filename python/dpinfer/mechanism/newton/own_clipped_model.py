@@ -10,7 +10,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton.contributions import smat
 from dpinfer.mechanism.newton.own_clipped import NORM_EDGES, ClippedScores
 from dpinfer.mechanism.newton.own_model import SCORE_SHARE, Filter, OwnSteps
-from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.models.whitening import ShrunkenMoments, shrink_moments
 
 # Of a pass's budget, the part of the counted norms: localise, slope, measure.

@@ -13,12 +13,11 @@ from dpinfer.mechanism.newton.contributions import smat
 from dpinfer.mechanism.newton.own_bounds import SimulatedBounds, simulate_bounds, symmetric_inverse_root
 from dpinfer.mechanism.newton.own_rows import CentredScores, PersonScores
 from dpinfer.mechanism.newton.own_shift import ExpectedScore, NormalPosterior, simulate_reach, simulate_shift
-from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import OwnModel
 from dpinfer.models.person_model import PersonModel
-from dpinfer.models.steady import steady_inverse, steady_solve
-from dpinfer.models.whitening import shrink_to_level
+from dpinfer.models.whitening import shrink_to_level, steady_inverse, steady_solve
 
 # Of a localising pass's budget, the part of the score; the rest is the matrix's.
 SCORE_SHARE = 0.625

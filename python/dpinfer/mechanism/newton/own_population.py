@@ -12,7 +12,7 @@ from dpinfer.mechanism.newton.joint import UnitProducts, UnitSizes
 from dpinfer.mechanism.newton.own_clipped_model import ClippedNewton
 from dpinfer.mechanism.newton.own_joint import OwnCurvatures, OwnScores
 from dpinfer.mechanism.newton.own_model import OwnNewton
-from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.mechanism.newton.population import Coordinates, PopulationNewton
 from dpinfer.models.likely_own import LikelyOwnRecords
 from dpinfer.models.likely_records import Curves

@@ -9,7 +9,7 @@ import numpy as np
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import LogScaleCounts, Query, SecondMoments, smat
-from dpinfer.mechanism.newton.geometry import Geometry, learn_geometry
+from dpinfer.mechanism.newton.geometry import Geometry, learn_geometry, prior_in
 from dpinfer.mechanism.newton.glm import GlmNewton
 from dpinfer.mechanism.newton.joint import (
     CLUSTER_NORM,
@@ -23,13 +23,12 @@ from dpinfer.mechanism.newton.joint import (
     UnitScores,
     UnitSizes,
 )
-from dpinfer.mechanism.newton.passes import NoisySum, Passes
+from dpinfer.mechanism.newton.pass_records import NoisySum, Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
-from dpinfer.mechanism.newton.prior import prior_in
-from dpinfer.models.huber import chi_mean, mallows_moment
+from dpinfer.models.clipped_residuals import chi_mean, mallows_moment
 from dpinfer.models.likely_records import Curves, LikelyRecords
 from dpinfer.models.size_shares import SIZE_EDGES, SizeShares, clips_of, combined
-from dpinfer.models.steady import steady_solve
+from dpinfer.models.whitening import steady_solve
 from dpinfer.release.newton.linear import spread_of_counts
 
 _FLOOR = 0.7  # eigenvalues of a noisy matrix are at least this share of the norm that its noise has

@@ -14,7 +14,7 @@ from dpinfer._records import known_shape
 from dpinfer._validate import check_integer, check_interval
 from dpinfer._version import __version__
 from dpinfer.accounting import Adjacency, LedgerAccount
-from dpinfer.accounting.cautions import caution_of_delta
+from dpinfer.accounting.guarantee import caution_of_delta
 from dpinfer.errors import FallbackWarning
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.glm import GlmNewton
@@ -23,21 +23,19 @@ from dpinfer.mechanism.newton.own_clipped_model import ClippedNewton
 from dpinfer.mechanism.newton.own_model import OwnNewton
 from dpinfer.mechanism.newton.own_population import OwnPopulation
 from dpinfer.mechanism.newton.own_rows import OwnRecords
-from dpinfer.mechanism.newton.pass_records import open_records
-from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.mechanism.newton.pass_records import Passes, open_records
 from dpinfer.mechanism.newton.person_records import open_persons
 from dpinfer.mechanism.newton.plan import NewtonPlan, check_model, phases_of
 from dpinfer.mechanism.newton.population import PopulationNewton
-from dpinfer.mechanism.private_run import CheckpointArgument, private_run
-from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.noise_keys import RandomSource
+from dpinfer.mechanism.private_run import CheckpointArgument, RunControl, private_run
 from dpinfer.mechanism.records import check_arguments, check_records
-from dpinfer.mechanism.run import RunControl
 from dpinfer.mechanism.silos.rows import SiloRecords
 from dpinfer.mechanism.sources.row_source import Records
 from dpinfer.mechanism.units import Clusters, Units, check_identity_layout
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.models.person_model import PersonModel
-from dpinfer.models.steady import watched
+from dpinfer.models.whitening import watched
 from dpinfer.release.newton.glm import GlmNewtonRelease
 from dpinfer.release.newton.linear import NewtonRelease, SumsOfPasses
 from dpinfer.release.newton.own import OwnNewtonRelease

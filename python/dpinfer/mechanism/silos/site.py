@@ -19,8 +19,8 @@ from dpinfer._float_environment import standard_arithmetic
 from dpinfer.accounting import LedgerAccount, charge_run
 from dpinfer.accounting.ledger import check_account
 from dpinfer.errors import BudgetExceededError, DpinferError, RecordError, SiloError
-from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.mechanism.run import RunControl
+from dpinfer.mechanism.noise_keys import RandomSource
+from dpinfer.mechanism.private_run import RunControl
 from dpinfer.mechanism.silos.masks import (
     KEY_BYTES,
     SiteKeys,

@@ -14,7 +14,7 @@ from dpinfer.accounting import Adjacency, PureEvent, as_adjacency
 from dpinfer.errors import SiloError
 from dpinfer.mechanism.discrete_laplace import laplace_share
 from dpinfer.mechanism.silos.work import Task, Work
-from dpinfer.mechanism.statistic import has_statistic, lattice_of, total_of
+from dpinfer.mechanism.statistic import lattice_of, total_of
 
 _WORD = 2**64  # sums are modulo 2**64
 
@@ -31,7 +31,7 @@ class StatisticWork(Work):
     n_passes = 1
 
     def __init__(self, task: Task, *, n_threads: int) -> None:
-        if not has_statistic(task.model):
+        if not task.model.has_statistic:
             raise SiloError("the task must be of a model with a sufficient statistic")
         self._model: Any = task.model
         self._epsilon = check_interval("epsilon", task.terms.get("epsilon"), 0.0)

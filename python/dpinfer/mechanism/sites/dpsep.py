@@ -14,11 +14,10 @@ from dpinfer._progress import ProgressCallback
 from dpinfer._records import known_shape
 from dpinfer._validate import check_choice, check_integer, check_interval, settings_of
 from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyPlan
-from dpinfer.mechanism.noise_keys import noise_step
-from dpinfer.mechanism.private_run import CheckpointArgument
-from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.noise_keys import RandomSource, noise_step
+from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
 from dpinfer.mechanism.records import check_arguments
-from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
+from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.sites.settings import SiteArguments, SiteOptions, damping_rates, start_loc, typical_site_norm
 from dpinfer.mechanism.sites.state import SiteIterate

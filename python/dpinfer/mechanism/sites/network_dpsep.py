@@ -13,11 +13,10 @@ from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_float_array, check_integer, check_interval, settings_of
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
-from dpinfer.mechanism.noise_keys import noise_step
-from dpinfer.mechanism.private_run import CheckpointArgument
-from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.noise_keys import RandomSource, noise_step
+from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
 from dpinfer.mechanism.records import check_arguments
-from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
+from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.sites.network_records import check_network_records
 from dpinfer.mechanism.sources.row_source import Arrays

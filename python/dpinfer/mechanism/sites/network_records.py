@@ -8,8 +8,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer._records import as_record_array
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
-from dpinfer.mechanism.layout import check_layout
-from dpinfer.mechanism.null_records import without_null_records
+from dpinfer.mechanism.layout import check_layout, without_null_records
 from dpinfer.models import BayesianNeuralNetwork
 
 _MAX_RECORDS = 2**31  # as in all runs

@@ -71,7 +71,7 @@ class _SparkRows(ShardedRows):
         self._frame, self._columns = frame, (features, response)
         self._tries = 1 + check_integer("retries", retries, 0)
 
-    def each(self, function: Callable[..., T], *public: Any) -> list[T]:
+    def each_part(self, function: Callable[..., T], *public: Any) -> list[T]:
         """Return the function's answers in the order of the partitions, after one job over all of them."""
         task = _Task(function, public, *self._columns)
         reason = ""

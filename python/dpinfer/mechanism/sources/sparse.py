@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import RecordError
-from dpinfer.mechanism.sources.row_source import MAX_ROWS
+from dpinfer.mechanism.sources.row_source import total_rows
 
 _MOST_COLUMNS = 2**31 - 1  # indices of 32 bits
 
@@ -55,10 +55,7 @@ def checked_features(features: SparseFeatures, n_columns: int) -> SparseFeatures
     """Return sparse features, of the right number of finite columns, or refuse them; see :func:`of_matrix`."""
     rows, columns = features.shape
     check_width(columns, n_columns)
-    if rows == 0:
-        raise RecordError("X must have at least one row, got none")
-    if rows > MAX_ROWS:
-        raise RecordError(f"X must have at most {MAX_ROWS} rows")
+    total_rows([rows or None])
     if not np.all(np.isfinite(features.values)):
         raise RecordError("X must be finite: it holds a NaN or an infinity")
     return features

@@ -14,7 +14,7 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.sources.row_source import Arrays, RowSource
 from dpinfer.mechanism.sums.registry import find_sum, sums
 from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression, Model
-from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.base import sigmoid, softplus
 
 
 @dataclass(frozen=True, eq=False)

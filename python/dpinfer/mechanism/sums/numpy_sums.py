@@ -15,7 +15,7 @@ from dpinfer.mechanism.sums.gradients import SessionSettings
 from dpinfer.mechanism.sums.registry import sums
 from dpinfer.models import GeneralizedLinearModel, GradientModel, OwnModel
 from dpinfer.models.adapters import FRAMEWORK_BLOCK
-from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.base import sigmoid, softplus
 
 _BLOCK = FRAMEWORK_BLOCK
 _CACHE_LINE = 64  # bytes, on x86-64 and ARM

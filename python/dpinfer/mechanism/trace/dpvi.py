@@ -13,15 +13,14 @@ from dpinfer._progress import ProgressCallback
 from dpinfer._validate import settings_of
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.noise_keys import noise_step
-from dpinfer.mechanism.private_run import CheckpointArgument
-from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.noise_keys import RandomSource, noise_step
+from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
 from dpinfer.mechanism.records import check_arguments, load_source
-from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
+from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.sums import RowSource, SessionSettings, open_gradients
 from dpinfer.models import Model
-from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.base import sigmoid, softplus
 from dpinfer.recipes import GradientArguments, GradientOptions, GradientRun, choose_gradient_run
 from dpinfer.recipes.full_rank import moved_guide, unpack_guide
 from dpinfer.release import GradientTrace

@@ -14,16 +14,15 @@ from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_integer, check_interval, settings_of
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.noise_keys import noise_step
-from dpinfer.mechanism.private_run import CheckpointArgument
-from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.noise_keys import RandomSource, noise_step
+from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
 from dpinfer.mechanism.records import check_arguments
-from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
+from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.sites.network_records import check_network_records
 from dpinfer.mechanism.sources.row_source import Arrays
 from dpinfer.mechanism.sums.network import open_network_session
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
-from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.base import sigmoid, softplus
 
 _START_RAW_SCALE = -4.0  # small scales: the start is near the mean
 _FIRST_DECAY, _SECOND_DECAY, _SMALL = 0.9, 0.999, 1e-8  # Adam's defaults (Kingma and Ba 2015)

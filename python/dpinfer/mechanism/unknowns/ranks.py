@@ -14,8 +14,7 @@ from dpinfer._records import as_record_array, known_shape
 from dpinfer._values import is_listed, text_of
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
-from dpinfer.mechanism.layout import check_numbers
-from dpinfer.mechanism.null_records import without_null_records
+from dpinfer.mechanism.layout import check_numbers, without_null_records
 from dpinfer.mechanism.sources.held import records_of
 from dpinfer.mechanism.sources.row_source import Records, RowSource
 

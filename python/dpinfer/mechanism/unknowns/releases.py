@@ -18,9 +18,9 @@ from dpinfer._values import as_values, text_of
 from dpinfer.accounting import Adjacency, ApproximateEvent, Event, LedgerAccount, PureEvent, SelfComposed, as_adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.lattice_sums import pure_terms
-from dpinfer.mechanism.private_run import ReleaseTerms
-from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.mechanism.run import RunControl, run_once
+from dpinfer.mechanism.noise_keys import RandomSource
+from dpinfer.mechanism.private_run import ReleaseTerms, RunControl
+from dpinfer.mechanism.run import run_once
 from dpinfer.mechanism.sources.held import records_of
 from dpinfer.mechanism.sources.row_source import Records
 from dpinfer.mechanism.unknowns.draws import QuantileSearch, draw_bounds, draw_categories, draw_count

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_integer
 from dpinfer.models.adapters.parameters import Numbers, ParameterSet
-from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.base import sigmoid, softplus
 from dpinfer.models.gradient_model import GradientModel
 
 RESPONSES: Mapping[str, str] = {

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_integer
-from dpinfer.models.bijectors import log_sigmoid, sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import log_sigmoid, sigmoid, softplus, softplus_inverse
 
 BIJECTORS = ("identity", "exp", "softplus", "sigmoid")
 

@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.base import sigmoid, softplus
 
 _PROBIT = np.pi / 8.0  # sigmoid(m / sqrt(1 + pi v / 8)) is E[sigmoid] under N(m, v), to about 0.02
 

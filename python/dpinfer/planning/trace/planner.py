@@ -13,14 +13,13 @@ from dpinfer._arrays import FloatArray
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_float_array, check_integer, check_interval, settings_of
 from dpinfer.accounting import PrivacyPlan, plan_privacy
-from dpinfer.accounting.cautions import caution_of_delta
+from dpinfer.accounting.guarantee import caution_of_delta
 from dpinfer.inference.request import PosteriorOptions, has_model_hessian
 from dpinfer.models import InformedModel, LinearRegression, LogisticRegression, Model, default_max_grad_norm
 from dpinfer.planning.trace.drift import Drift, LogisticPilot, QuadraticLoss
-from dpinfer.planning.trace.features import PILOT_RECORDS, pilot_design
 from dpinfer.planning.trace.fisher import Prediction, predict_tied
 from dpinfer.planning.trace.result import InferencePlan, PlanGrid
-from dpinfer.planning.trace.settings import PRIORS, PlanOptions, PlanSettings
+from dpinfer.planning.trace.settings import PILOT_RECORDS, PRIORS, PlanOptions, PlanSettings, pilot_design
 from dpinfer.planning.trace.simulated import PlainRun, predict_simulated
 from dpinfer.recipes import FisherScaling
 

@@ -12,7 +12,7 @@ from dpinfer.errors import NumericalError
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.inference.request import PosteriorOptions
 from dpinfer.models import Model
-from dpinfer.models.bijectors import softplus
+from dpinfer.models.base import softplus
 from dpinfer.planning.trace.drift import Drift, scale_gradient
 from dpinfer.planning.trace.fisher import Prediction
 from dpinfer.release import release_from_arrays

@@ -5,7 +5,7 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.lab import _native
-from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.noise_keys import RandomSource
 
 KEY = bytes(range(7, 39))
 N_STEPS, N_ROWS, N_NODES, N_DRAWS = 40, 1500, 24, 5

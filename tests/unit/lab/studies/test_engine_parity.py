@@ -6,8 +6,8 @@ import pytest
 import dpinfer as dpi
 from dpinfer.lab.studies.recipes import DELTA, find
 from dpinfer.lab.studies.simulation import N_NODES, RunData, Settings, engine_runs
-from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.models.bijectors import sigmoid
+from dpinfer.mechanism.noise_keys import RandomSource
+from dpinfer.models.base import sigmoid
 from dpinfer.recipes import GradientArguments, GradientSettings, choose_gradient_run, default_recipe
 
 KEY = bytes(range(3, 35))

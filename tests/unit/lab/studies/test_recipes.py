@@ -10,7 +10,7 @@ from dpinfer.lab.studies import posteriors, recipes
 from dpinfer.lab.studies.random_streams import run_generator
 from dpinfer.lab.studies.simulation import simulate_data, simulate_releases
 from dpinfer.lab.studies.study import STUDY_NAMES
-from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.noise_keys import RandomSource
 
 SEED = 5
 KEYS = 1  # the stream of the runs' 32-byte keys

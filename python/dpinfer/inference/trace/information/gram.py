@@ -13,7 +13,7 @@ from dpinfer.inference.trace.information.under_model import InformationTrace, in
 from dpinfer.inference.trace.scales.fisher import FisherRun
 from dpinfer.inference.trace.scales.noise_variance import VarianceSlope
 from dpinfer.models import LinearRegression, dispersion_clipping
-from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import sigmoid, softplus, softplus_inverse
 from dpinfer.release import GradientTrace
 
 _CELLS = 400  # of log v over its support: smooth

@@ -8,7 +8,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference import _native
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
-from dpinfer.models.bijectors import softplus
+from dpinfer.models.base import softplus
 
 _MOST_TRIALS = 20  # of each wanted draw, if some are positive definite
 _HOPELESS = 300  # trials without a positive definite draw

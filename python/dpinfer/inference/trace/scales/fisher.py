@@ -8,7 +8,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer.inference.trace.scales.side import SideSums, pooled_slope_score, raw_scale_sums
 from dpinfer.inference.trace.statistics import TraceStatistics, segment_statistics
 from dpinfer.models import ExpectedGradients, LinearRegression, Model, expected_gradients
-from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.base import sigmoid, softplus
 from dpinfer.recipes import GradientSettings
 from dpinfer.release import GradientTrace
 

@@ -9,7 +9,7 @@ from scipy.special import logsumexp, softmax
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.trace.collapsed import Nodes
 from dpinfer.models import DispersionClipping, LinearRegression
-from dpinfer.models.bijectors import softplus_inverse
+from dpinfer.models.base import softplus_inverse
 
 _CELLS = 400  # of log v over its support, for prior and trace each: smooth
 _SPREADS = 8.0  # exp(-8**2 / 2) is 1e-14

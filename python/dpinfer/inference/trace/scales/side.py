@@ -7,7 +7,7 @@ import numpy as np
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.trace.collapsed import SideRegression
 from dpinfer.inference.trace.statistics import TraceStatistics
-from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.base import sigmoid, softplus
 
 
 @dataclass(frozen=True)

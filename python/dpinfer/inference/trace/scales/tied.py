@@ -14,7 +14,7 @@ from dpinfer.inference.trace.scales.noise_variance import VarianceSlope, with_va
 from dpinfer.inference.trace.scales.side import SideSums
 from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models import ExpectedGradients, InformedModel, LinearRegression, dispersion_clipping
-from dpinfer.models.bijectors import softplus, softplus_inverse
+from dpinfer.models.base import softplus, softplus_inverse
 
 _OPTIMUM_SPREADS = 10.0  # 10 D, as in the "weak" prior
 _SMALLEST_VARIANCE = 1e-12  # avoids a logarithm of zero

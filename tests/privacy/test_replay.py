@@ -58,7 +58,6 @@ READ_WITHOUT_PRIVACY = {
     "dpinfer.mechanism.sites.network_records.check_network_records": "returns the records",
     "dpinfer.mechanism.newton.pass_records.open_records": "returns the records",
     "dpinfer.mechanism.newton.person_records.open_persons": "returns the records",
-    "dpinfer.mechanism.sources.sparse.of_matrix": "returns the records",
 }
 VERBS_WITHOUT_RECORDS = {"account", "audit", "coverage", "demo", "ledger", "plan", "posterior", "silos"}
 VERBS_OF_SITES = {"site"}  # what a site sends is looked at in tests/unit/silos

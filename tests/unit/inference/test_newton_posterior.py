@@ -80,7 +80,7 @@ def test_weights_given_the_rest_are_those_of_the_joint_normal_law(rng):
 def matrices_given_the_release(rng, size, law):
     """Draw t and c from their prior weighted by the release, matrix by matrix, and M given these and the release."""
     d = len(law.eigenvalues)
-    spread = rng.choice(law.spreads, size, p=law.spreads / law.spreads.sum())
+    spread = rng.choice(law.spreads, size, p=np.gradient(law.spreads) / np.gradient(law.spreads).sum())
     centre = rng.uniform(*law.ends, size)
     total = np.square(spread) + law.noise
     energy = np.sum(np.square(law.eigenvalues - centre[:, None]), axis=1)

@@ -21,13 +21,14 @@ __all__ = ["ErrorDraws", "ErrorLaw", "MeanScores", "MomentsDraws", "MomentsLaw",
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-_SPREADS = 45  # nodes, even in their log
+_SPREADS, _UNLIKELY = 45, 20.0  # nodes where the log density is so near to its largest
+_SMALL = 0.3  # nodes are even in their log above so many standard deviations of the noise, and in themselves below
 _SWEEPS, _CLOSE = 30, 1e-3  # of a fixed point: variances of errors to a thousandth of all noise
 _LEAST = 1e-3  # moves a posterior's variance by a millionth of the least that scores can leave
 # Of proposals of errors, chosen on the seen half of the scope study for many independent draws in a second: they do not
 # change what is drawn.  Nodes of t and of offsets; every third length for up to 8 rounds, until 4 offsets are within 6
 # of the largest log mass; parts of an interval of offsets.
-_MOST_NODES, _OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 12, 9, 3, 8, 6.0, 4, 40
+_EVERY, _OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 2, 9, 3, 8, 6.0, 4, 40
 # Log of the mass that is left out; share of even proposals; factor of standard deviations; share beyond the outer
 # offsets; bisections; proposals for a draw.
 _NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED = 13.0, 0.05, 1.05, 0.003, 30, 2
@@ -105,7 +106,6 @@ class MomentsLaw:
         self.noise, self.scores = stddev**2, scores
         d, chosen = len(noisy), tuning.TUNING
         unit = max(float(np.mean(self.eigenvalues)), stddev / math.sqrt(d))
-        self.spreads = unit * np.geomspace(chosen.least_spread, chosen.largest_spread, _SPREADS)
         self.ends = unit * chosen.least_centre, unit * chosen.largest_centre
         self.score, self.position = scores.score @ self.basis, scores.position @ self.basis
         # A prior far below anything that a score tells is as wide as _LEAST of that: double precision holds both.
@@ -113,10 +113,18 @@ class MomentsLaw:
         root = np.linalg.cholesky(self.basis.T @ scores.prior_covariance @ self.basis + least * np.eye(d))
         root = np.linalg.inv(root)
         self.prior_precision = root.T @ root
-        # Of the spread given the release, the centre integrated out.
-        total = np.square(self.spreads) + self.noise
-        energy = float(np.sum(np.square(self.eigenvalues - np.mean(self.eigenvalues))))
-        log_weight = np.log(self.spreads) - 0.5 * ((0.5 * d * (d + 1) - 1) * np.log(total) + energy / total)
+        # Of the spread given the release, the centre integrated out: first where it is likely, then there.  Spreads far
+        # below the noise are all the same.
+        energy, small = float(np.sum(np.square(self.eigenvalues - np.mean(self.eigenvalues)))), _SMALL * stddev
+        ends = unit * np.array([chosen.least_spread, chosen.largest_spread])
+        for _ in range(2):
+            low, high = np.arcsinh(ends / small)
+            self.spreads = small * np.sinh(np.linspace(low, high, _SPREADS))
+            total = np.square(self.spreads) + self.noise
+            log_weight = 0.5 * np.log(np.square(self.spreads) + small**2)
+            log_weight -= 0.5 * ((0.5 * d * (d + 1) - 1) * np.log(total) + energy / total)
+            likely = np.flatnonzero(log_weight > log_weight.max() - _UNLIKELY)
+            ends = self.spreads[[max(likely[0] - 1, 0), min(likely[-1] + 1, _SPREADS - 1)]]
         self.weight = np.exp(log_weight - log_weight.max())
         self.kept = np.square(self.spreads) / total
 
@@ -180,8 +188,7 @@ class ErrorLaw:
 
     def __init__(self, law: MomentsLaw) -> None:
         self._law, d = law, len(law.eigenvalues)
-        likely = np.flatnonzero(law.weight > math.exp(-_NEGLIGIBLE) * law.weight.max())
-        self._nodes = nodes = np.arange(likely[0], likely[-1] + 1, math.ceil(np.ptp(likely) / _MOST_NODES) or 1)
+        self._nodes = nodes = np.arange(0, len(law.spreads), _EVERY)
         # Given t: the share that is kept, variances of entries and of scores, the centre's law.
         self._kept, self.weight = law.kept[nodes], law.weight[nodes]
         self._entry, self._middle = 0.5 * self._kept * law.noise, float(np.mean(law.eigenvalues))
@@ -318,7 +325,8 @@ class ErrorDraws(ErrorLaw):
             mass[rows] = self._proposals(rows, offsets[rows], lengths[::_COARSE])[0]
             by_offset = special.logsumexp(mass[rows], axis=2)
             offsets[rows] = [_finer(*row) for row in zip(offsets[rows], by_offset, strict=True)]
-            rows = rows[np.sum(by_offset > by_offset.max(axis=1, keepdims=True) - _FLAT, axis=1) < _RESOLVED]
+            open_ = np.sum(by_offset > by_offset.max(axis=1, keepdims=True) - _FLAT, axis=1) < _RESOLVED
+            rows = rows[open_ & (by_offset.max(axis=1) > mass.max() - 2.0 * _NEGLIGIBLE)]
             if not rows.size:
                 break
         rows = np.flatnonzero(mass.max(axis=(1, 2)) > mass.max() - _NEGLIGIBLE)

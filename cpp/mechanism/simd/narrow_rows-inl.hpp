@@ -21,9 +21,7 @@
 namespace dpinfer::DPINFER_SIMD_VARIANT {
 namespace {
 
-inline constexpr int kChunkGroups = kNarrowChunk / kLanes;
-
-// What a chunk keeps for each row, beside its coordinates: vector k * kChunkGroups + g is coordinate k of group g.
+// What a chunk keeps for each row, beside its coordinates: number k * kNarrowChunk + i is coordinate k of row i.
 struct NarrowChunk {
   int count;  // rows
   int n_groups;

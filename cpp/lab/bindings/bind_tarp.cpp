@@ -1,4 +1,4 @@
-#include "bindings/draw_arguments.hpp"
+#include "lab/bindings/draw_arguments.hpp"
 
 namespace py = pybind11;
 using namespace dpinfer::bindings;

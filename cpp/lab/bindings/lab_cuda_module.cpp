@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "bindings/simulated_run_arguments.hpp"
 #include "common/parallel.hpp"
+#include "lab/bindings/simulated_run_arguments.hpp"
 #include "lab/study/lockstep.hpp"
 #include "mechanism/cuda/device_rows.hpp"
 

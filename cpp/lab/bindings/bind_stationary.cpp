@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "bindings/array_arguments.hpp"
-#include "bindings/scipy_lapack.hpp"
+#include "lab/bindings/scipy_lapack.hpp"
 #include "lab/stationary.hpp"
 
 namespace py = pybind11;

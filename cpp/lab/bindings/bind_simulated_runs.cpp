@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "bindings/simulated_run_arguments.hpp"
 #include "common/parallel.hpp"
+#include "lab/bindings/simulated_run_arguments.hpp"
 #include "lab/study/conjugate_target.hpp"
 
 namespace py = pybind11;

@@ -272,7 +272,7 @@ def plan_fit(
         Target of a regression by "newton". "population": least squares, or maximum likelihood, on the whole
         population, with robust intervals (HC-type), whether or not the model is true. "model": the model's parameters,
         assuming that it is true, with less noise in small samples. "auto": the population's if its predicted intervals
-        are at most 25% wider, and for a model of your own without a sampler.
+        are at most 60% wider, and for a model of your own without a sampler.
     clusters : bool
         Whether the run gets ``clusters=`` (see :func:`fit`): for the population's target, by "newton".
 

@@ -39,14 +39,14 @@ class Links(HTMLParser):
 def test_the_default_is_what_a_plan_chooses(place, capsys):
     """Without a formula it is a logistic regression on all columns, in their units, and no published trace.
 
-    Of few records noise hides how large scores are: the coefficients are the model's.
+    The coefficients are the population's: nothing has to be seen of the sizes of scores of binary responses.
     """
     assert call(regression_arguments(place, "--test", str(place / "people.csv"))) == 0
     out, err = capsys.readouterr()
     assert "* newton" in out
     assert err == ""
     release = dpi.load_release(place / "out" / "fit.release")
-    assert isinstance(release, dpi.GlmNewtonRelease)
+    assert isinstance(release, dpi.release.PopulationRelease)
     assert release.secure
     assert release.epsilon <= 1.0
     assert release.guarantee in out

@@ -23,7 +23,7 @@ def correlated():
     base = rng.normal(size=(N, D // 2))
     X = np.hstack([base, base + 0.1 * rng.normal(size=base.shape)])
     y = X @ np.linspace(-1.0, 1.0, D) + rng.normal(size=N)
-    fit = dpi.fit(MODEL, X, y, response_scale=2.0, random_source=InsecureRNG(1), **BUDGET)
+    fit = dpi.fit(MODEL, X, y, target="model", response_scale=2.0, random_source=InsecureRNG(1), **BUDGET)
     exact = np.sqrt(np.diag(np.linalg.inv(X.T @ X + np.eye(D) / MODEL.prior_scale**2)))
     return fit, float(np.median(fit.posterior.stddev[:D] / exact))
 

@@ -1,21 +1,26 @@
 """Tables of the UCI repository from file to coefficients in units, and how often they hold those without privacy.
 
     python bench/coverage/tables.py [--runs 12] [--only wine ...] [--epsilons 1 3] [--target auto] [--processes 1]
+    python bench/coverage/tables.py --only sex --samples --coefficient "sex[T.Male]" --epsilons 1 --runs 40
 
 Schemas are those of examples/. An interval of 90% counts what the records leave open, too; the estimate from these
 very records lies closer to the centre than the truth does, so that shares above 90% are expected where records leave
 more open than the noise. The estimates without privacy are least squares, or the mode with the same prior (logistic),
-of the same rows, with robust standard errors (HC0). "off" is the distance of the coefficient that is farthest from its
-estimate, in these errors: its median over runs. Errors are standard errors over runs, coefficients of one run taken
-together. The power twin are intervals that do not count the noise: the fitted centre with the width without privacy.
-"MCSE" is the largest Monte Carlo error of an interval's end, in posterior standard deviations: its median over runs,
-and the largest of all. "false scale" is the share of runs whose summary doubts the response's bounds, which are right.
+of the same rows, with robust standard errors (HC0); with --samples a run's rows are drawn from the table with
+replacement, and the estimates of the whole table are to be covered, by HC0 of the sample, too.  "off" is the distance
+of the coefficient that is farthest from its estimate, in these errors: its median over runs. Errors are standard errors
+over runs, coefficients of one run taken together. The power twin are intervals that do not count the noise: the fitted
+centre with the width without privacy. "MCSE" is the largest Monte Carlo error of an interval's end, in posterior
+standard deviations: its median over runs, and the largest of all. "sigma" is the share of runs that hold the residuals'
+standard deviation, "false scale" that whose summary doubts the response's bounds, which are right.
 
 DPINFER_DATA names the folder of the tables.  Run k has seed k, however many processes share the runs out.
 """
 
 import argparse
 import concurrent.futures
+import csv
+import gzip
 import multiprocessing
 import os
 import time
@@ -52,15 +57,30 @@ TABLES: dict[str, tuple[str, str, str, int]] = {
         "binomial",
         32561,
     ),
+    "sex": (
+        "adult.data",
+        "income ~ age + sex + C(workclass) + C(education, base='HS-grad') + C(`marital-status`, base='Never-married') "
+        "+ `hours-per-week`",
+        "binomial",
+        30718,
+    ),
     # Of whose responses 0.5% are an upper code, a hundred times the usual residual.
     "gains": ("adult.data", "`capital-gain` ~ age + sex + `hours-per-week`", "gaussian", 32561),
 }
-SCHEMAS = {"gains": "adult"}
+SCHEMAS = {"gains": "adult", "sex": "adult"}
 
 
-def without_privacy(found: Design, path: Path) -> tuple[FloatArray, FloatArray]:
-    """Return estimates and standard errors in the user's units, from the rows that the mechanism gets."""
-    records = UnreadRecords(path, found)
+def sample(path: Path, seed: int) -> dict[str, Any]:
+    """Return rows of a table, drawn with replacement, as columns."""
+    with gzip.open(path, "rt") as file:
+        header, *rows = csv.reader(file)
+    picked = np.random.default_rng([20_261_125, seed]).integers(len(rows), size=len(rows))
+    return dict(zip(header, np.array(rows, dtype=object)[picked].T, strict=True))
+
+
+def without_privacy(found: Design, data: Any) -> tuple[FloatArray, FloatArray, float]:
+    """Return estimates, standard errors and sigma in the user's units, from the rows that the mechanism gets."""
+    records = UnreadRecords(data, found)
     X, y = np.asarray(records.X), np.asarray(records.y)
     rows = np.column_stack([X, np.ones(len(X))])
     if found.family == "gaussian":
@@ -72,7 +92,8 @@ def without_privacy(found: Design, path: Path) -> tuple[FloatArray, FloatArray]:
     bread = np.linalg.inv(precision)
     covariance = bread @ (rows * np.square(residual)[:, None]).T @ rows @ bread
     matrix, shift = found.user_units()
-    return matrix @ weights + shift, np.sqrt(np.diag(matrix @ covariance @ matrix.T))
+    sigma = found.response_scale * float(np.std(residual))
+    return matrix @ weights + shift, np.sqrt(np.diag(matrix @ covariance @ matrix.T)), sigma
 
 
 @dataclass(frozen=True)
@@ -84,6 +105,8 @@ class Run:
     method: str
     coverage: float
     without_noise: float
+    robust: float
+    sigma: float
     off: FloatArray
     widths: FloatArray
     monte_carlo: float
@@ -91,7 +114,7 @@ class Run:
     seconds: float
 
 
-def run(name: str, epsilon: float, seed: int, folder: Path, report: Path | None, target: str) -> Run:
+def run(name: str, epsilon: float, seed: int, folder: Path, arguments: argparse.Namespace) -> Run:
     """Fit a table, and compare its coefficients with those without privacy."""
     file, formula, family, size = TABLES[name]
     schema = dpi.tabular.Schema.load(EXAMPLES / f"{SCHEMAS.get(name, name)}.toml")
@@ -102,24 +125,30 @@ def run(name: str, epsilon: float, seed: int, folder: Path, report: Path | None,
         "epsilon": epsilon,
         "delta": DELTA,
         "n_records": size,
-        "target": target,
+        "target": arguments.target,
     }
+    data = sample(path, seed) if arguments.samples else path
     start = time.perf_counter()
-    fit = dpi.regression(formula, path, random_source=InsecureRNG(seed), **settings)
+    fit = dpi.regression(formula, data, random_source=InsecureRNG(seed), **settings)
     table = fit.coefficients()
     seconds = time.perf_counter() - start
-    exact, error = without_privacy(fit.design, path)
-    count = len(exact)
-    low, high, mean = table.low[:count], table.high[:count], table.mean[:count]
-    if seed == 0 and report is not None:
-        fit.report(report / f"{name}-{epsilon:g}.html")
+    exact, _, sigma = without_privacy(fit.design, path)
+    own, error, _ = without_privacy(fit.design, data)
+    kept = [k for k in range(len(exact)) if arguments.coefficient in (None, table.names[k])]
+    exact, own, error, low, high, mean = (each[kept] for each in (exact, own, error, table.low, table.high, table.mean))
+    if seed == 0 and arguments.report is not None:
+        fit.report(arguments.report / f"{name}-{epsilon:g}.html")
     diagnostics = fit.posterior.diagnostics
     return Run(
         summary=str(fit.summary()),
-        exact=", ".join(f"{label} {value:.4g}" for label, value in zip(table.names, exact, strict=False)),
+        exact=", ".join(
+            f"{label} {value:.4g}" for label, value in zip(np.array(table.names)[kept], exact, strict=True)
+        ),
         method=fit.plan.method,
         coverage=float(np.mean((low <= exact) & (exact <= high))),
         without_noise=float(np.mean(np.abs(mean - exact) <= HALF_WIDTH * error)),
+        robust=float(np.mean(np.abs(own - exact) <= HALF_WIDTH * error)),
+        sigma=float(table.low[-1] <= sigma <= table.high[-1]) if family == "gaussian" else float("nan"),
         off=np.abs(mean - exact) / error,
         widths=(high - low) / (2.0 * HALF_WIDTH * error),
         monte_carlo=float("nan" if diagnostics.mcse is None else np.max(diagnostics.mcse)),
@@ -131,15 +160,15 @@ def run(name: str, epsilon: float, seed: int, folder: Path, report: Path | None,
 def show(name: str, epsilon: float, runs: list[Run]) -> None:
     """Print the coefficients of the first run, and one line of the table."""
     print(f"\n{runs[0].summary}\n\nwithout privacy: {runs[0].exact}")
-    held, naive = (
+    held, naive, robust, sigma = (
         f"{np.mean(each):.3f} +- {np.std(each, ddof=1) / np.sqrt(len(runs)):.3f}"
-        for each in ([one.coverage for one in runs], [one.without_noise for one in runs])
+        for each in ([getattr(one, key) for one in runs] for key in ("coverage", "without_noise", "robust", "sigma"))
     )
     errors = [one.monte_carlo for one in runs]
     doubts = np.mean([one.doubts_scale for one in runs])
     print(
         f"| {name} | {TABLES[name][3]} | {runs[0].widths.size} | {epsilon:g} | {runs[0].method} | {len(runs)} | "
-        f"{held} | {naive} | {np.median([one.off.max() for one in runs]):.2f} | "
+        f"{held} | {naive} | {robust} | {sigma} | {np.median([one.off.max() for one in runs]):.2f} | "
         f"{np.median([one.widths for one in runs]):.2f} | "
         f"{np.median(errors):.3f}, {np.max(errors):.3f} | {doubts:.2f} | "
         f"{np.median([one.seconds for one in runs]):.1f} |",
@@ -154,17 +183,18 @@ def main() -> None:
     parser.add_argument("--epsilons", type=float, nargs="*", default=[1.0, 3.0])
     parser.add_argument("--report", type=Path, help="a folder for a report of the first run of each")
     parser.add_argument("--target", default="auto", choices=("auto", "model", "population"))
+    parser.add_argument("--samples", action="store_true", help="rows drawn with replacement")
+    parser.add_argument("--coefficient", help="compare this one alone")
     parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
     folder = Path(os.environ["DPINFER_DATA"])
     print(
-        "| table | N | coefficients | eps | method | runs | coverage | without the noise | off | width | MCSE | "
-        "false scale | seconds |"
+        "| table | N | coefficients | eps | method | runs | coverage | without the noise | HC0 | sigma | off | width | "
+        "MCSE | false scale | seconds |"
     )
-    print("|---" * 13 + "|")
+    print("|---" * 15 + "|")
     cells = [(name, epsilon) for name in arguments.only for epsilon in arguments.epsilons]
-    settings = folder, arguments.report, arguments.target
-    tasks = [(*cell, seed, *settings) for cell in cells for seed in range(arguments.runs)]
+    tasks = [(*cell, seed, folder, arguments) for cell in cells for seed in range(arguments.runs)]
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(arguments.processes, mp_context=context) as pool:
         waiting = [pool.submit(run, *task) for task in tasks]

@@ -9,11 +9,13 @@ drawn from SEED, which was committed before any constant looked at it; constants
     python bench/coverage/real_responses.py run --results FOLDER [--half seen|unseen|both] [--runs 24] [--processes 2]
     python bench/coverage/real_responses.py report --results FOLDER [--list]
     python bench/coverage/real_responses.py targets --results FOLDER [--half seen|unseen|both] [--runs 6]    resumes
+    python bench/coverage/real_responses.py sketch --results FOLDER [--epsilon 1] [--runs 100] --list         resumes
     python bench/coverage/real_responses.py small --results FOLDER [--half seen|unseen|both] [--runs 6]      resumes
 
 `targets` sets both targets side by side wherever the population's is predicted more than 10% wider than the model's:
 coverage of the population's coefficients, and interval scores (Gneiting and Raftery 2007) over those without privacy.
-`small` does so for 120 other cells, of 300 to 1500 records and 1 to 8 features.
+`small` does so for 120 other cells, of 300 to 1500 records and 1 to 8 features.  `sketch` runs the six populations of
+the method's first sketch: 20 000 records, six features.
 
 Real tables need DPINFER_DATA, a folder with the UCI sets; without it their cells are left out, and said so.
 """
@@ -38,7 +40,7 @@ from dpinfer.testing import InsecureRNG
 from scope_cells import data_folder
 
 SEED = 20_261_123
-CELLS, SMALL, SMALL_CELLS = 240, 1000, 120
+CELLS, SMALL, SMALL_CELLS, SKETCH = 240, 1000, 120, 2000
 DELTA = 1e-6
 TABLES = (
     "power-plant", "kin8nm", "protein-tertiary-structure", "wine-quality-red", "concrete", "energy", "yacht",
@@ -183,6 +185,23 @@ def simulated_population(cell: Cell, size: int = 200_000) -> tuple[FloatArray, F
     return X, (y > np.quantile(y, 0.3 + 0.4 * rng.random())).astype(float) if cell.family == "binomial" else y
 
 
+def sketched_population(kind: str, size: int = 200_000) -> tuple[FloatArray, FloatArray]:
+    """Return features and response of a population of the method's first sketch."""
+    rng = np.random.default_rng(3)
+    root = np.linalg.cholesky(0.5 ** np.abs(np.subtract.outer(np.arange(6), np.arange(6))))
+    E = rng.normal(size=(size, 6)) @ root.T
+    X = np.sign(E) * np.abs(E) ** 1.6 if kind == "leverage" else E
+    error = {
+        "normal": lambda: rng.normal(size=size),
+        "skew": lambda: 1.4 * rng.gamma(0.5, 1.0, size) - 0.7,
+        "t3": lambda: rng.standard_t(3.0, size) / 1.7,
+        "hetero": lambda: rng.normal(size=size) * np.exp(0.5 * E[:, 0]),
+        "bent": lambda: rng.normal(size=size) + 0.7 * E[:, 0] ** 2 - 0.7 + 0.5 * E[:, 1] * E[:, 2],
+        "leverage": lambda: rng.normal(size=size) * np.exp(0.3 * E[:, 1]) + 0.4 * E[:, 0] ** 2,
+    }[kind]()
+    return X, X @ rng.normal(size=6) + error
+
+
 def fitted(family: str, design: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return maximum likelihood and its robust standard errors (HC0)."""
     if family == "gaussian":
@@ -218,13 +237,17 @@ class Problem:
     X: FloatArray
     y: FloatArray
     truth: FloatArray
+    variance: float  # of the residuals
     model: Any
     options: dict[str, float]  # of a run: the declared size of the responses
 
 
 def problem_of(cell: Cell) -> Problem | None:
     """Return a cell's problem; None where its table is not at hand."""
-    population = real_population(cell) if cell.source in TABLES else simulated_population(cell)
+    if cell.index >= SKETCH:
+        population: tuple[FloatArray, FloatArray] | None = sketched_population(cell.source)
+    else:
+        population = real_population(cell) if cell.source in TABLES else simulated_population(cell)
     if population is None:
         return None
     X, y = population
@@ -232,13 +255,14 @@ def problem_of(cell: Cell) -> Problem | None:
     X = (X - X.mean(axis=0)) / (X.std(axis=0) * cell.feature_error)
     scale = 1.0 if cell.family != "gaussian" else float(y.std())
     y = y - y.mean() if cell.family == "gaussian" else y
-    truth, _ = fitted(cell.family, np.column_stack((X, np.ones(len(y)))), y)
+    design = np.column_stack((X, np.ones(len(y))))
+    truth, _ = fitted(cell.family, design, y)
     name = {"gaussian": "LinearRegression", "binomial": "LogisticRegression", "poisson": "PoissonRegression"}[
         cell.family
     ]
     model = getattr(dpi.models, name)(X.shape[1], fit_intercept=True, prior_scale=10.0)
     options = {"response_scale": scale * cell.response_error} if cell.family == "gaussian" else {}
-    return Problem(cell, X, y, truth, model, options)
+    return Problem(cell, X, y, truth, float(np.var(y - design @ truth)), model, options)
 
 
 def run_cell(cell: Cell, runs: int) -> dict[str, Any] | None:
@@ -288,12 +312,14 @@ def one_run(problem: Problem, target: str, index: int) -> dict[str, Any]:
             random_source=InsecureRNG(1000 * cell.index + index), **problem.options,
         )  # fmt: skip
         posterior = dpi.noise_aware_posterior(release)
-    low, high = posterior.interval(0.9)[:, : truth.size]
+    ends = posterior.interval(0.9)
+    low, high = ends[:, : truth.size]
     inside = (low <= truth) & (truth <= high)
     width = 0.5 * (high - low) / (NORMAL * stddev)
     without = estimate - NORMAL * stddev, estimate + NORMAL * stddev
     return {
         "covered": float(inside.mean()),
+        "variance": float(ends[0, -1] <= problem.variance <= ends[1, -1]) if cell.family == "gaussian" else math.nan,
         "without": float(np.mean(np.abs(estimate - truth) <= NORMAL * stddev)),
         "width": float(np.median(width)),
         "score": float(np.median(interval_score(low, high, truth) / interval_score(*without, truth))),
@@ -312,14 +338,14 @@ def interval_score(low: FloatArray, high: FloatArray, truth: FloatArray) -> Floa
 def job(argument: tuple[str, Cell, int, str]) -> None:
     """Run a cell and write its numbers."""
     what, cell, runs, folder = argument
-    result = (run_cell if what == "run" else run_targets)(cell, runs)
+    result = (run_cell if what in ("run", "sketch") else run_targets)(cell, runs)
     if result is not None:
         place(what, cell, Path(folder)).write_text(json.dumps(result), encoding="utf-8")
 
 
 def place(what: str, cell: Cell, folder: Path) -> Path:
     """Return the file of a cell's numbers."""
-    return folder / f"{'real' if what == 'run' else 'targets'}-{cell.index}.json"
+    return folder / f"{'real' if what in ('run', 'sketch') else 'targets'}-{cell.index}.json"
 
 
 def report_targets(folder: Path) -> None:
@@ -375,7 +401,7 @@ def report(folder: Path, listed: bool) -> None:
                 f"{cell['index']:3d} {cell['family']:8s} {cell['source'][:14]:14s} d={item['d']:2d} "
                 f"N={cell['n_records']:5d} "
                 f"eps={cell['epsilon']:4.2f}: {means['covered']:.3f} +- {means['error']:.3f}; {means['width']:.2f}; "
-                f"HC0 {means['without']:.3f}; flagged {means['flagged']:.2f} "
+                f"HC0 {means['without']:.3f}; variance {means['variance']:.2f}; flagged {means['flagged']:.2f} "
                 f"{'' if within(means, LOW, HIGH, LEAST_ERROR) else 'OUTSIDE'}"
             )
 
@@ -388,6 +414,7 @@ def means_of(runs: list[dict[str, Any]]) -> dict[str, float]:
         "covered": float(covered.mean()),
         "error": float(covered.std(ddof=1) / math.sqrt(covered.size)),
         "without": float(np.mean([run["without"] for run in runs])),
+        "variance": float(np.mean([run.get("variance", math.nan) for run in runs])),
         "width": float(np.median([run["width"] for run in runs])),
         "off": float(np.median([run.get("off", math.nan) for run in runs])),
         "flagged": float(np.mean(flagged)),
@@ -449,10 +476,11 @@ def _report_white(items: list[dict[str, Any]]) -> None:
 def main() -> None:
     """Run the cells, or report on them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("run", "report", "targets", "small"))
+    parser.add_argument("what", choices=("run", "report", "targets", "small", "sketch"))
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--half", choices=("seen", "unseen", "both"), default="both")
     parser.add_argument("--runs", type=int, default=24)
+    parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
@@ -461,9 +489,14 @@ def main() -> None:
         return
     arguments.results.mkdir(parents=True, exist_ok=True)
     parity = {"seen": (0,), "unseen": (1,), "both": (0, 1)}[arguments.half]
+    if arguments.what == "sketch":
+        size = (0, 6, 20_000, arguments.epsilon, 1.0, 1.5)
+        design = [Cell(SKETCH + k, "gaussian", kind, *size) for k, kind in enumerate(KINDS[:6])]
+    else:
+        design = draw_design(SMALL, SMALL_CELLS) if arguments.what == "small" else draw_design()
     jobs = [
         (arguments.what, cell, arguments.runs, str(arguments.results))
-        for cell in (draw_design(SMALL, SMALL_CELLS) if arguments.what == "small" else draw_design())
+        for cell in design
         if cell.index % 2 in parity and not place(arguments.what, cell, arguments.results).exists()
     ]
     if data_folder() is None:

@@ -1,6 +1,6 @@
 """Tables that others have published: their cells and numbers, ours beside them, and what the guarantees are.
 
-    python bench/coverage/published.py [--only slope test newton] [--runs 200]
+    python bench/coverage/published.py [--only slope test newton exact] [--runs 200] [--draws FOLDER]
     python -m bench published
 
 Every cell is the authors': records, sizes, budgets, level; rivals' numbers are copied from their result files or read
@@ -13,6 +13,11 @@ off their figures.  Ours are `dpi.fit` with its defaults, replace_one adjacency 
   repro samples.
 - newton: Avella-Medina, Bradshaw and Loh.  95% intervals of the third coefficient of a linear regression under mu-GDP
   with mu = 1.  They know the noise's standard deviation; ours does not.
+- exact: Ju, Awan, Gong and Rao; Xiong, Ju and Zhang.  Posteriors of a linear regression (n = 100, noise variance 2)
+  from nine sums with Laplace noise: the authors' releases and, in FOLDER, the draws `reference_theta` of the repository
+  Yifei-Xiong/Simulation-based-Bayesian-Inference-from-Privacy-Protected-Data.  Ours is the sampler of noisy sums in
+  dpinfer.lab (Bernstein and Sheldon 2019).  The exact posterior is here by importance sampling: a table is simulated
+  for each draw, as in the authors' code, and weighted by the noise's density; effective draws in brackets.
 
 mu-GDP with mu = 1 is our plan with noise multiplier 1: every release is a Gaussian one, so that epsilon at delta = 1e-6
 is a translation without loss (Dong, Roth and Su 2022).  Errors are binomial, over runs; the rivals' runs are 1000.
@@ -23,11 +28,13 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from scipy import optimize, special, stats
 
 import dpinfer as dpi
+from dpinfer.lab.baselines import RegressionPrior, gibbs_ss_noisy
 from dpinfer.testing import InsecureRNG
 
 DELTA, SEED, LEVEL = 1e-6, 20_261_124, 0.95
@@ -60,6 +67,13 @@ NEWTON = {
     250: (0.873, 0.570), 500: (0.922, 0.708), 750: (0.930, 0.765), 1000: (0.925, 0.815), 1500: (0.934, 0.850),
     2000: (0.938, 0.870), 4000: (0.942, 0.913),
 }  # fmt: skip
+# epsilon: their file of draws, and the released sums of y, x1 y, x2 y, y^2, x1, x2, x1^2, x1 x2, x2^2, values over 10.
+CENTRE = np.array([0.9, -1.17])  # of the features
+EXACT = {
+    0.1: ("eps.1", (-333.84, -106.51, -1.31, 399.93, 229.98, 19.67, 84.59, -55.41, 88.90)),
+    1.0: ("eps1", (-55.14, -6.0, 15.04, 23.78, 41.30, -16.21, -9.46, -11.33, 35.95)),
+    10.0: ("eps10", (-38.2440, -6.6783, 3.1997, 27.1985, 9.8835, -13.8503, 2.1882, -2.2884, 3.4092)),
+}
 
 
 @dataclass(frozen=True)
@@ -200,15 +214,79 @@ def newton(runs: int) -> None:
         )
 
 
+def exact(draws: Path | None) -> None:
+    """Print exact posteriors, and theirs and ours with their energy distances from these."""
+    print(
+        "\nLinear regression from nine sums with Laplace noise, n = 100: mean (sd) of each coefficient, energy distance"
+    )
+    # In the sampler's order, x1^2, x1 x2, x1, x2^2, x2, x1 y, x2 y, y, y^2, and in units of x and y.
+    order, units = [6, 7, 4, 8, 5, 1, 2, 0, 3], np.array([100.0, 100.0, 10.0, 100.0, 10.0, 100.0, 100.0, 10.0, 100.0])
+    rng = np.random.default_rng(SEED)
+    x = np.column_stack((CENTRE + rng.normal(size=(1_000_000, 2)), np.ones(1_000_000)))
+    first, second = np.triu_indices(3)
+    moments = x.T @ x / len(x), np.cov((x[:, first] * x[:, second])[:, :-1].T)
+    # A noise variance of 2, and weights N(0, 1) = N(0, variance / 2).
+    prior = RegressionPrior(precision=2.0, shape=1e6, rate=2e6)
+    for epsilon, (name, sums) in EXACT.items():
+        ours = gibbs_ss_noisy(
+            np.array(sums)[order] * units, laplace_scale=13.0 / epsilon * units, n_features=2, n_records=100,
+            prior=prior, feature_moments=moments, n_burn_in=5000, n_samples=40_000,
+        )[::20, [2, 0, 1]]  # fmt: skip
+        theta, weights = weighted(np.array(sums), 13.0 / epsilon, ours, rng)
+        right = theta[rng.choice(len(theta), 2000, p=weights)]
+        told = {f"exact ({1.0 / np.sum(weights**2):.0f})": right, "ours": ours}
+        if draws is not None:
+            told["theirs"] = np.loadtxt(draws / f"Da+1_{name}.csv", delimiter=",", skiprows=1)[:, 1:]
+        for words, d in told.items():
+            each = "; ".join(f"{m:.2f} ({s:.2f})" for m, s in zip(d.mean(0), d.std(0), strict=True))
+            print(f"{epsilon:<4g} {words:15s} {each}; {'' if d is right else f'{energy(right, d):.3f}'}", flush=True)
+
+
+def weighted(
+    sums: np.ndarray, scale: float, near: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return draws of the coefficients near others, and their weights in the exact posterior."""
+    proposal = stats.multivariate_normal(near.mean(0), 1.5 * np.cov(near.T))
+    found, logs = [], []
+    for _ in range(60):
+        theta = proposal.rvs(10_000, random_state=rng)
+        x = CENTRE + rng.normal(size=(10_000, 100, 2))
+        y = theta[:, :1] + np.einsum("nij,nj->ni", x, theta[:, 1:]) + math.sqrt(2.0) * rng.normal(size=(10_000, 100))
+        v = np.clip(np.concatenate((y[:, :, None], x), axis=2), -10.0, 10.0) / 10.0
+        square = np.einsum("nij,nik->njk", v, v)
+        own = np.column_stack(
+            (
+                v[:, :, 0].sum(1),
+                square[:, 0, 1:],
+                square[:, 0, 0],
+                v[:, :, 1:].sum(1),
+                square[:, 1, 1:],
+                square[:, 2, 2],
+            )
+        )
+        found.append(theta)
+        logs.append(-np.abs(own - sums).sum(1) / scale - 0.5 * np.square(theta).sum(1) - proposal.logpdf(theta))
+    weights = np.exp(np.concatenate(logs) - np.max(logs))
+    return np.concatenate(found), weights / weights.sum()
+
+
+def energy(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the energy distance of two samples, without bias."""
+    between = np.mean(np.linalg.norm(a[:, None] - b[None], axis=2))
+    within = [np.linalg.norm(c[:, None] - c[None], axis=2).sum() / (len(c) * (len(c) - 1)) for c in (a, b)]
+    return float(2.0 * between - sum(within))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tables."""
-    tables = {"slope": slope, "test": test, "newton": newton}
+    tables = {"slope": slope, "test": test, "newton": newton, "exact": exact}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=tuple(tables), default=tuple(tables))
     parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--draws", type=Path, help="exact: the authors' draws")
     options = parser.parse_args(arguments)
     for name in options.only:
-        tables[name](options.runs)
+        tables[name](options.draws if name == "exact" else options.runs)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from scipy import optimize, special
 
 import dpinfer as dpi
 from dpinfer.testing import InsecureRNG
+from real_responses import fitted
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -44,24 +45,6 @@ def intercept(family: str, events: float) -> float:
     return float(optimize.brentq(excess, -15.0, 5.0))
 
 
-def without_privacy(family: str, X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return maximum likelihood and its robust standard errors (HC0)."""
-    design = np.column_stack((X, np.ones(len(y))))
-    mean = max(float(y.mean()), 0.5 / len(y))
-    found = np.zeros(design.shape[1])
-    found[-1] = math.log(mean) - (math.log1p(-mean) if family == "binomial" else 0.0)
-    for _ in range(30):
-        eta = design @ found
-        mu = special.expit(eta) if family == "binomial" else np.exp(eta)
-        slope = mu * (1.0 - mu) if family == "binomial" else mu
-        bread = (design * slope[:, None]).T @ design
-        step = np.linalg.solve(bread, design.T @ (y - mu))
-        found = found + step / max(1.0, float(np.abs(step).max()))
-    back = np.linalg.inv(bread)
-    meat = (design * np.square(y - mu)[:, None]).T @ design
-    return found, np.sqrt(np.diag(back @ meat @ back))
-
-
 def one_run(family: str, events: float, size: int, epsilon: float, target: str, seed: int) -> tuple[float, ...]:
     """Return coverage, coverage of the intercept, width, distance from the estimate, whether something was said."""
     rng = np.random.default_rng(seed)
@@ -70,7 +53,7 @@ def one_run(family: str, events: float, size: int, epsilon: float, target: str, 
     eta = X @ truth[:-1] + truth[-1]
     y = (rng.random(size) < special.expit(eta)).astype(float) if family == "binomial" else rng.poisson(np.exp(eta))
     y = np.asarray(y, dtype=np.float64)
-    estimate, error = without_privacy(family, X, y)
+    estimate, error = fitted(family, np.column_stack((X, np.ones(size))), y)
     kind = dpi.models.LogisticRegression if family == "binomial" else dpi.models.PoissonRegression
     model = kind(SLOPES.size, fit_intercept=True, prior_scale=10.0)
     plan = dpi.plan_newton(model, target_epsilon=epsilon, target_delta=DELTA, n_records=size, target=target)

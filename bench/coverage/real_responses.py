@@ -159,6 +159,22 @@ def real_population(cell: Cell) -> tuple[FloatArray, FloatArray] | None:
     return X, y
 
 
+def drawn_errors(kind: str, X: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Return errors, what bends the mean among them."""
+    size = len(X)
+    return {
+        "normal": lambda: rng.normal(size=size),
+        "skew": lambda: 1.4 * rng.gamma(0.5, 1.0, size) - 0.7,
+        "t3": lambda: rng.standard_t(3.0, size) / 1.7,
+        "t2": lambda: rng.standard_t(2.2, size) / 2.0,
+        "hetero": lambda: rng.normal(size=size) * np.exp(0.5 * X[:, 0]),
+        "bent": lambda: rng.normal(size=size) + 0.7 * X[:, 0] ** 2 - 0.7 + 0.5 * X[:, 1] * X[:, 2],
+        "leverage": lambda: rng.normal(size=size) * np.exp(np.minimum(0.3 * X[:, 1], 3.0)) + 0.1 * X[:, 0] ** 2,
+        "sketched leverage": lambda: rng.normal(size=size) * np.exp(0.3 * X[:, 1]) + 0.4 * X[:, 0] ** 2,
+        "counts": lambda: rng.gamma(2.0, 0.5, size),
+    }[kind]()
+
+
 def simulated_population(cell: Cell, size: int = 200_000) -> tuple[FloatArray, FloatArray]:
     """Return features and response of a simulated population."""
     rng = np.random.default_rng([SEED, cell.index, 2])
@@ -169,16 +185,7 @@ def simulated_population(cell: Cell, size: int = 200_000) -> tuple[FloatArray, F
     if cell.source == "leverage":
         X = np.sign(X) * np.abs(X) ** 1.6
     signal = X @ rng.normal(size=p) / math.sqrt(p)
-    error = {
-        "normal": lambda: rng.normal(size=size),
-        "skew": lambda: 1.4 * rng.gamma(0.5, 1.0, size) - 0.7,
-        "t3": lambda: rng.standard_t(3.0, size) / 1.7,
-        "t2": lambda: rng.standard_t(2.2, size) / 2.0,
-        "hetero": lambda: rng.normal(size=size) * np.exp(0.5 * X[:, 0]),
-        "bent": lambda: rng.normal(size=size) + 0.7 * X[:, 0] ** 2 - 0.7 + 0.5 * X[:, 1] * X[:, 2],
-        "leverage": lambda: rng.normal(size=size) * np.exp(np.minimum(0.3 * X[:, 1], 3.0)) + 0.1 * X[:, 0] ** 2,
-        "counts": lambda: rng.gamma(2.0, 0.5, size),
-    }[cell.source]()
+    error = drawn_errors(cell.source, X, rng)
     if cell.family == "poisson":
         return X, rng.poisson(np.exp(np.clip(0.5 * signal + 0.1 * X[:, 0] ** 2, -5.0, 4.0)) * error).astype(float)
     y = signal + error
@@ -191,25 +198,19 @@ def sketched_population(kind: str, size: int = 200_000) -> tuple[FloatArray, Flo
     root = np.linalg.cholesky(0.5 ** np.abs(np.subtract.outer(np.arange(6), np.arange(6))))
     E = rng.normal(size=(size, 6)) @ root.T
     X = np.sign(E) * np.abs(E) ** 1.6 if kind == "leverage" else E
-    error = {
-        "normal": lambda: rng.normal(size=size),
-        "skew": lambda: 1.4 * rng.gamma(0.5, 1.0, size) - 0.7,
-        "t3": lambda: rng.standard_t(3.0, size) / 1.7,
-        "hetero": lambda: rng.normal(size=size) * np.exp(0.5 * E[:, 0]),
-        "bent": lambda: rng.normal(size=size) + 0.7 * E[:, 0] ** 2 - 0.7 + 0.5 * E[:, 1] * E[:, 2],
-        "leverage": lambda: rng.normal(size=size) * np.exp(0.3 * E[:, 1]) + 0.4 * E[:, 0] ** 2,
-    }[kind]()
+    error = drawn_errors("sketched leverage" if kind == "leverage" else kind, E, rng)
     return X, X @ rng.normal(size=6) + error
 
 
 def fitted(family: str, design: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return maximum likelihood and its robust standard errors (HC0)."""
+    """Return maximum likelihood and its robust standard errors (HC0); the last column is the intercept's."""
     if family == "gaussian":
         found, slope = np.linalg.lstsq(design, y, rcond=None)[0], np.ones(len(y))
         mean = design @ found
     else:
         link = special.expit if family == "binomial" else lambda eta: np.exp(np.minimum(eta, 30.0))
         start = np.zeros(design.shape[1])
+        start[-1] = math.log(max(float(y.mean()), 0.5 / len(y))) if family == "poisson" else 0.0
 
         def score(beta: FloatArray) -> FloatArray:
             return np.asarray(design.T @ (y - link(design @ beta)) / len(y))

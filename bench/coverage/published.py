@@ -233,8 +233,8 @@ def exact(draws: Path | None) -> None:
             prior=prior, feature_moments=moments, n_burn_in=5000, n_samples=40_000,
         )[::20, [2, 0, 1]]  # fmt: skip
         theta, weights = weighted(np.array(sums), 13.0 / epsilon, ours, rng)
-        right = theta[rng.choice(len(theta), 2000, p=weights)]
-        told = {f"exact ({1.0 / np.sum(weights**2):.0f})": right, "ours": ours}
+        right, again = (theta[rng.choice(len(theta), 2000, p=weights)] for _ in range(2))
+        told = {f"exact ({1.0 / np.sum(weights**2):.0f})": right, "exact, again": again, "ours": ours}
         if draws is not None:
             told["theirs"] = np.loadtxt(draws / f"Da+1_{name}.csv", delimiter=",", skiprows=1)[:, 1:]
         for words, d in told.items():

@@ -325,6 +325,7 @@ ABLATIONS: dict[str, tuple[Any, str, Any]] = {
     "posterior: sigma around the responses' spread": of_posterior(log_scale_shift=0.0),
     "posterior: sigma within a factor of 50": of_posterior(log_scale_stddev=1.0),
     "posterior: last score alone": of_posterior(scores=1),
+    "posterior: last matrix alone": of_posterior(sure=0.0),
     "posterior: all scores": of_posterior(scores=20),
     "run: rounds of geometry with equal shares": of_run(
         geometry=evenly(None, DEFAULT.geometry), sloped_geometry=evenly(None, DEFAULT.sloped_geometry)

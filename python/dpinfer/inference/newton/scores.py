@@ -241,7 +241,7 @@ class LinearScores:
 
     def __init__(self, release: NewtonRelease, model: LinearRegression, prior: NoiseScalePrior) -> None:
         self._release, self._model, self._prior = release, model, prior
-        self.noisy, self.stddev = release.moments[-1], float(release.moment_stddev[-1])
+        self.noisy, self.stddev = _of_all_rounds(release)
         self.whitening = release.transforms[-1]
         steps = len(release.scores)
         self._last = np.arange(max(steps - tuning.TUNING.scores, 0), steps)
@@ -359,3 +359,18 @@ class LinearScores:
             prior[:, -1] += release.response_spread**2
         value = release.scores[steps] / slope[..., None]
         return Measured(release.positions[steps], value, 1.0 / noise, sampling, prior)
+
+
+def _of_all_rounds(release: NewtonRelease) -> tuple[FloatArray, float]:
+    """Return the mean of the matrices in the last coordinates that have the last one's trace, and its noise.
+
+    A round's noise is stretched differently along directions: it is taken for as large in all as along the longest.
+    Traces differ where weights do, and where noise of an early round has chosen later coordinates.
+    """
+    onward = release.transforms[-1] @ np.linalg.inv(release.transforms)
+    matrices, gram = onward @ release.moments @ np.swapaxes(onward, 1, 2), onward @ np.swapaxes(onward, 1, 2)
+    trace, square = np.trace(matrices, axis1=1, axis2=2), np.square(release.moment_stddev)
+    away = np.square(trace - trace[-1]) / (square * np.sum(np.square(gram), axis=(1, 2)) + square[-1] * len(gram[0]))
+    agrees = away <= tuning.TUNING.sure**2
+    precision = agrees / (square * np.linalg.norm(gram, 2, axis=(1, 2)) ** 2)
+    return np.einsum("k,kij->ij", precision, matrices) / precision.sum(), float(precision.sum() ** -0.5)

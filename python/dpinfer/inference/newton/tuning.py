@@ -52,7 +52,8 @@ class Tuning:
         p-values below which weights are larger than their prior expects, scores contradict each other, the verdict says
         that the model is in doubt; 0.001 to 0.05.  Warnings: a release that fits is doubted in fewer than 2%.
     sure : float
-        Noisy shares count beyond so many standard deviations of their noise; 2 to 4.  Warnings.
+        Noisy shares count beyond so many standard deviations of their noise, and rounds whose traces are that far apart
+        are not averaged; 2 to 4.  Warnings, and scope.
     beyond, below : float
         Share of the responses larger, smaller than the declared scale allows for; 0 to 0.5.  Warnings.
     spread_below : float

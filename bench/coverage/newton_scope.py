@@ -414,7 +414,7 @@ def agree(cells: Sequence[Cell]) -> None:
         found = mixture_of(scores, PosteriorRequest(check_convergence=False, progress=False))
         seconds, d = time.process_time() - begun, population.model.n_coef
         ours, own = found.distribution.marginals.quantile(LEVELS)[:, :d], found.error.quantile[:d]
-        law = MomentsLaw(scores.noisy, scores.stddev, scores.mean_scores())
+        law = MomentsLaw(scores.noisy, scores.stddev, scores.middle().mean_scores(scores.whitening))
         drawn, spent, apart = _with_nuts(law, compiled)
         weights = drawn @ (scores.whitening.T @ law.basis).T
         theirs, stddev = np.quantile(weights, LEVELS, axis=(0, 1)), weights.std(axis=(0, 1))

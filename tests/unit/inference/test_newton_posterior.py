@@ -152,9 +152,10 @@ def test_a_posterior_is_that_of_draws_from_the_prior(twin, epsilon, hidden):
     posterior = dpi.noise_aware_posterior(release, seed=2, check_convergence=False)
     assert posterior.diagnostics.n_unresolved == hidden
     scores = scores_of(release)
-    law = MomentsLaw(scores.noisy, scores.stddev, scores.mean_scores())
+    said = scores.middle().mean_scores(scores.whitening)
+    law = MomentsLaw(scores.noisy, scores.stddev, said)
     drawn, values, sampled, log_weight = matrices_given_the_release(rng, 300_000, law)
-    weight = weighed(scores.mean_scores(), law, drawn, sampled, log_weight)[0]
+    weight = weighed(said, law, drawn, sampled, log_weight)[0]
     some = np.flatnonzero(weight > 1e-9 * weight.max())
     draws = MomentsDraws(
         law.basis, drawn[some], values[some], sampled[some], np.zeros(some.size), np.zeros((some.size, 2))
@@ -402,7 +403,7 @@ def test_the_p_value_of_a_prior_conflict_is_uniform_where_the_weights_are_known(
     rng = np.random.default_rng(5)
     weights = 2.0 * rng.normal(size=(400, 3))
     for scale, least, most in ((2.0, 1e-6, 1.0), (1.0, 0.0, 1e-6)):
-        pvalues = [prior_conflict(w[None], np.zeros((1, 3, 3)), np.array([scale**2])) for w in weights]
+        pvalues = [prior_conflict(w[None], np.zeros((1, 3)), np.array([scale**2])) for w in weights]
         assert least <= stats.kstest(pvalues, "uniform").pvalue <= most
 
 

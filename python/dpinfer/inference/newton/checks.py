@@ -185,7 +185,7 @@ def compare_centres(
     return float(pvalue), np.abs(gap @ white) / stddev
 
 
-def prior_conflict(location: FloatArray, covariance: FloatArray, prior_variance: FloatArray) -> float:
+def prior_conflict(location: FloatArray, variance: FloatArray, prior_variance: FloatArray) -> float:
     """Return the p-value of the weights' size under their prior.
 
     The statistic is the posterior mean of |weights|**2 / prior variance, which is chi-squared with d degrees of freedom
@@ -196,15 +196,14 @@ def prior_conflict(location: FloatArray, covariance: FloatArray, prior_variance:
     ----------
     location : (S, d) array
         Mean of the weights given each draw of the rest.
-    covariance : (S, d, d) array
+    variance : (S, d) array
     prior_variance : (S,) array
 
     Notes
     -----
     Box (1980): the prior predictive law of a statistic checks the prior.
     """
-    squares = np.sum(np.square(location), axis=1) + np.trace(covariance, axis1=1, axis2=2)
-    statistic = float(np.mean(squares / prior_variance))
+    statistic = float(np.mean(np.sum(np.square(location) + variance, axis=1) / prior_variance))
     return float(special.chdtrc(location.shape[1], statistic))
 
 
@@ -312,7 +311,7 @@ def check_draws(
     misfit: FloatArray,
     freedom: FloatArray,
     location: FloatArray,
-    covariance: FloatArray,
+    variance: FloatArray,
     prior_variance: FloatArray,
 ) -> Checks:
     """Check a release and the draws of its posterior.
@@ -323,7 +322,7 @@ def check_draws(
     ----------
     misfit, freedom : (S, k) and (k,) arrays
         Chi-squared sums of each draw's residuals, and their degrees of freedom.
-    location, covariance, prior_variance : arrays
+    location, variance, prior_variance : arrays
         As for :func:`prior_conflict`.
     """
     fit = [float(np.mean(special.chdtrc(size, misfit[:, k]))) for k, size in enumerate(freedom)]
@@ -336,7 +335,7 @@ def check_draws(
         beyond_scale=beyond,
         below_scale=below,
         tail=tail,
-        prior_pvalue=prior_conflict(location, covariance, prior_variance),
+        prior_pvalue=prior_conflict(location, variance, prior_variance),
         fit_pvalue=min(fit),
         saturation=_saturation(release),
         n_unresolved=count_unresolved(matrix, stddev),

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
-from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws
+from dpinfer.inference.newton.moments_law import MomentsDraws
 from dpinfer.inference.newton.scores import SWEEPS, GivenMoments, Measured
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.clipped_residuals import ResponseGrid
@@ -29,23 +28,15 @@ class BoundedScores:
         self.whitening = release.score_transform
         self._sampling = sampling_ratio(release, model) / release.n_records
         self._excess = np.zeros(len(release.scores))
+        self.freedom = np.array([float(release.scores.size)])
         trace = max(float(np.trace(self.noisy)), _LEAST_TRACE * release.n_coef)
         slope = shrink_moments(self.noisy, self.stddev, trace).matrix
         for _ in range(SWEEPS):
-            self._excess = self._measured(1).predictor_errors(release.positions, slope, self.whitening)
+            self._excess = self.middle().predictor_errors(release.positions, slope, self.whitening)
 
-    @property
-    def freedom(self) -> FloatArray:
-        """Degrees of freedom of the misfit, (1,)."""
-        return np.array([float(self._release.scores.size)])
-
-    def mean_scores(self) -> MeanScores:
-        """Return the combined scores."""
-        return self._measured(1).mean_scores(self.whitening)
-
-    def without_noise(self, draws: MomentsDraws) -> FloatArray:
-        """Return the weights' covariance without privacy noise, (d, d)."""
-        return self._measured(1).without_noise(draws, self.whitening)
+    def middle(self) -> Measured:
+        """Return the scores."""
+        return self._measured(1)
 
     def given(self, draws: MomentsDraws, rng: np.random.Generator) -> GivenMoments:
         """Return the weights' laws given draws of J."""

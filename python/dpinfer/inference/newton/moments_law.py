@@ -21,14 +21,14 @@ __all__ = ["ErrorDraws", "ErrorLaw", "MeanScores", "MomentsDraws", "MomentsLaw",
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-_SPREADS, _UNLIKELY = 45, 20.0  # nodes where the log density is so near to its largest
+_SPREADS, _UNLIKELY = (45, 13), 20.0  # nodes anywhere, then where the log density is so near to its largest
 _SMALL = 0.3  # nodes are even in their log above so many standard deviations of the noise, and in themselves below
 _SWEEPS, _CLOSE = 30, 1e-3  # of a fixed point: variances of errors to a thousandth of all noise
 _LEAST = 1e-3  # moves a posterior's variance by a millionth of the least that scores can leave
 # Of proposals of errors, chosen on the seen half of the scope study for many independent draws in a second: they do not
-# change what is drawn.  Nodes of t and of offsets; every third length for up to 8 rounds, until 4 offsets are within 6
-# of the largest log mass; parts of an interval of offsets.
-_EVERY, _OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 2, 9, 3, 8, 6.0, 4, 40
+# change what is drawn.  Nodes of offsets; every fifth length for up to 8 rounds, until 4 offsets are within 6 of the
+# largest log mass; parts of an interval of offsets.
+_OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 6, 5, 8, 6.0, 4, 40
 # Log of the mass that is left out; share of even proposals; factor of standard deviations; share beyond the outer
 # offsets; bisections; proposals for a draw.
 _NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED = 13.0, 0.05, 1.05, 0.003, 30, 2
@@ -117,14 +117,14 @@ class MomentsLaw:
         # below the noise are all the same.
         energy, small = float(np.sum(np.square(self.eigenvalues - np.mean(self.eigenvalues)))), _SMALL * stddev
         ends = unit * np.array([chosen.least_spread, chosen.largest_spread])
-        for _ in range(2):
+        for count in _SPREADS:
             low, high = np.arcsinh(ends / small)
-            self.spreads = small * np.sinh(np.linspace(low, high, _SPREADS))
+            self.spreads = small * np.sinh(np.linspace(low, high, count))
             total = np.square(self.spreads) + self.noise
             log_weight = 0.5 * np.log(np.square(self.spreads) + small**2)
             log_weight -= 0.5 * ((0.5 * d * (d + 1) - 1) * np.log(total) + energy / total)
             likely = np.flatnonzero(log_weight > log_weight.max() - _UNLIKELY)
-            ends = self.spreads[[max(likely[0] - 1, 0), min(likely[-1] + 1, _SPREADS - 1)]]
+            ends = self.spreads[[max(likely[0] - 1, 0), min(likely[-1] + 1, count - 1)]]
         self.weight = np.exp(log_weight - log_weight.max())
         self.kept = np.square(self.spreads) / total
 
@@ -188,12 +188,11 @@ class ErrorLaw:
 
     def __init__(self, law: MomentsLaw) -> None:
         self._law, d = law, len(law.eigenvalues)
-        self._nodes = nodes = np.arange(0, len(law.spreads), _EVERY)
         # Given t: the share that is kept, variances of entries and of scores, the centre's law.
-        self._kept, self.weight = law.kept[nodes], law.weight[nodes]
+        self._kept, self.weight = law.kept, law.weight
         self._entry, self._middle = 0.5 * self._kept * law.noise, float(np.mean(law.eigenvalues))
-        self._width = np.sqrt((np.square(law.spreads[nodes]) + law.noise) / d)
-        self.sampled = law.expected(np.full(len(nodes), np.clip(self._middle, *law.ends)), self._kept)[1]
+        self._width = np.sqrt((np.square(law.spreads) + law.noise) / d)
+        self.sampled = law.expected(np.full(len(law.kept), np.clip(self._middle, *law.ends)), law.kept)[1]
         self.noise = law.scores.noise + law.scores.sampling * self.sampled
 
     def _centre(self, width: FloatArray, precision: FloatArray, information: FloatArray) -> tuple[FloatArray, ...]:
@@ -281,9 +280,9 @@ class ErrorLaw:
         drawn = special.ndtri_exp(np.logaddexp(below + np.log1p(-place), above + np.log(place)))
         kept, entry = self._kept[of][:, None], self._entry[of]
         values = kept * law.eigenvalues + (1.0 - kept) * (mean + sign * drawn / np.sqrt(precision))[:, None]
-        normal = np.triu(rng.standard_normal((size, d, d)))
-        normal += np.swapaxes(np.triu(normal, 1), 1, 2)
-        matrix = values[:, :, None] * np.eye(d) + np.sqrt(entry)[:, None, None] * normal * np.sqrt(1.0 + np.eye(d))
+        normal = np.sqrt(0.5 * entry)[:, None, None] * rng.standard_normal((size, d, d))
+        matrix = normal + np.swapaxes(normal, 1, 2)
+        np.einsum("sii->si", matrix)[:] += values
         noise = self.noise[of]
         missed = law.score - np.einsum("sij,sj->si", matrix, error) - np.sqrt(noise) * rng.standard_normal((size, d))
         noise = noise + (entry * np.sum(np.square(error), axis=1))[:, None]
@@ -311,7 +310,7 @@ class ErrorDraws(ErrorLaw):
 
     def __init__(self, law: MomentsLaw) -> None:
         super().__init__(law)
-        d, nodes = len(law.eigenvalues), self._nodes
+        d = len(law.eigenvalues)
         far = 4.0 * (np.trace(law.scores.prior_covariance) + law.position @ law.position)
         near = np.clip(0.01 * np.min(self.noise.min(axis=1) / self._entry), 1e-12 * far, 1e-3 * far)
         lengths = np.geomspace(near, far, math.ceil(math.log(far / near) * math.sqrt(0.5 * d)))
@@ -319,7 +318,7 @@ class ErrorDraws(ErrorLaw):
         ends = (1.0 - self._kept) * centres + np.array([[-5.0], [5.0]]) * np.sqrt(self._entry)
         offsets = np.linspace(ends[0], ends[1], _OFFSETS, axis=1)
         # Few lengths, until several offsets are where their law is; then all lengths where it is not negligible.
-        rows = np.arange(len(nodes))
+        rows = np.arange(len(law.kept))
         mass = np.empty((rows.size, _OFFSETS, len(lengths[::_COARSE])))
         for _ in range(_ROUNDS):
             mass[rows] = self._proposals(rows, offsets[rows], lengths[::_COARSE])[0]
@@ -337,13 +336,15 @@ class ErrorDraws(ErrorLaw):
         kept = mass > mass.max() - _NEGLIGIBLE
         share = np.exp(mass[kept] - special.logsumexp(mass[kept]))
         self._share = (share + _FLOOR / share.size) / (1.0 + _FLOOR)
-        self._of, (mean, turn, precision) = rows[np.nonzero(kept)[0]], (part[kept] for part in laws)
-        # A proposal is turned and scaled to standard normal less `moved`.
-        self._root = np.sqrt(precision) / _WIDER
-        self._scaled, self._moved = turn * self._root[:, None], mean * self._root
+        self._of, laws = rows[np.nonzero(kept)[0]], [part[kept] for part in laws]
+        self._mean, self._root, self._told, self._precision, self._log = laws
+        self._log += np.log(self._share)
 
     def _proposals(self, of: IntArray, offsets: FloatArray, lengths: FloatArray) -> tuple[FloatArray, ...]:
-        """Return logs of the mass around nodes of (t, a, r), and the normal laws there: mean, basis, precision."""
+        """Return logs of the mass around nodes of (t, a, r), and the normal laws there.
+
+        These are mean, root of the covariance, information, precision less the prior's, and the log density at zero.
+        """
         law, d = self._law, len(self._law.eigenvalues)
         kept, entry = self._kept[of][:, None], self._entry[of][:, None]
         moved = 1.0 - kept
@@ -352,9 +353,9 @@ class ErrorDraws(ErrorLaw):
         values = (kept * law.eigenvalues)[:, None, None] + offsets[:, :, None, None]
         noise = self.noise[of][:, None, None] + entry[:, :, None, None] * lengths[:, None]
         precision = (np.square(values) / noise)[..., None] * np.eye(d) + law.prior_precision
-        right = values * law.score / noise - law.prior_precision @ law.position
+        told = values * law.score / noise - law.prior_precision @ law.position
         precision, turn = np.linalg.eigh(precision)
-        right = np.einsum("...ij,...i->...j", turn, right)
+        right = np.einsum("...ij,...i->...j", turn, told)
         # The tilt, added to the least precision, by bisection: the mean of |e|**2 falls with it.
         above = precision - precision[..., :1]
         high = np.log(d / lengths * (1.0 + np.sqrt(np.sum(np.square(right), axis=-1) * lengths))) + 3.0
@@ -366,24 +367,26 @@ class ErrorDraws(ErrorLaw):
             low, high = np.where(longer, middle, low), np.where(longer, high, middle)
         mean, tilt = right / tilted, np.exp(middle) - precision[..., 0]
         variance = np.sum(2.0 / np.square(tilted) + 4.0 * np.square(mean) / tilted, axis=-1)
-        logs = np.log(noise) + np.square(law.score) / noise + np.log(tilted) - right * mean
-        mass = mass[:, :, None] + 0.5 * (tilt * lengths - np.sum(logs, axis=-1) - np.log(variance)) + np.log(lengths)
-        return mass, mean, turn, tilted
+        fit, logs = np.sum(right * mean, axis=-1), np.sum(np.log(tilted), axis=-1)
+        left = np.sum(np.log(noise) + np.square(law.score) / noise, axis=-1) + logs - fit
+        mass = mass[:, :, None] + 0.5 * (tilt * lengths - left - np.log(variance)) + np.log(lengths)
+        mean = np.einsum("...ij,...j->...i", turn, mean)
+        root = turn * (_WIDER / np.sqrt(tilted))[..., None, :]
+        return mass, mean, root, told, np.square(values) / noise + tilt[..., None], 0.5 * (logs - fit / _WIDER**2)
 
     def draw(self, size: int, sets: int, rng: np.random.Generator) -> MomentsDraws:
         """Draw M: propose errors in independent sets, draw half as many again by their weight, and M given each."""
         d, proposed = len(self._law.eigenvalues), _PROPOSED * size
         chosen = stratified(self._share, proposed, sets, rng)
-        error = (self._moved[chosen] + rng.standard_normal((proposed, d))) / np.square(self._root[chosen])
-        error = np.einsum("sij,sj->si", self._scaled[chosen], error)
+        error = self._mean[chosen] + np.einsum("sij,sj->si", self._root[chosen], rng.standard_normal((proposed, d)))
         of = self._of[chosen]
         log_weight, *centre = self._score_given(of, error)
-        log_weight += np.log(self.weight[of])
+        along_prior = np.sum((error @ self._law.prior_precision) * error, axis=1)
+        log_weight += np.log(self.weight[of]) + 0.5 * along_prior / _WIDER**2
         for node in np.unique(of):
             own, parts = np.flatnonzero(of == node), np.flatnonzero(self._of == node)
-            away = error[own] @ self._scaled[parts] - self._moved[parts][:, None]
-            logs = np.log(self._share[parts]) + np.sum(np.log(self._root[parts]), axis=1)
-            log_weight[own] -= special.logsumexp(logs[:, None] - 0.5 * np.einsum("psi,psi->ps", away, away), axis=0)
+            logs = error[own] @ self._told[parts].T - 0.5 * np.square(error[own]) @ self._precision[parts].T
+            log_weight[own] -= special.logsumexp(self._log[parts] + logs / _WIDER**2, axis=1)
         by_set = log_weight.reshape(-1, sets)
         weight = np.exp(by_set - by_set.max(axis=0))
         again = np.stack([stratified(weight[:, k], size // sets, 1, rng) * sets + k for k in range(sets)], axis=1)

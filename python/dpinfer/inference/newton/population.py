@@ -380,7 +380,7 @@ def population_posterior(release: PopulationSums, request: PosteriorRequest) -> 
         theta, error, draws = _theta(population, size, request.seed)
     d = release.n_coef
     root = np.broadcast_to(np.sqrt(population.prior_variance), (d,))
-    away, spread = (draws[0] - population.origin) / root, draws[1] / np.outer(root, root)
+    away, spread = (draws[0] - population.origin) / root, np.einsum("sii->si", draws[1]) / np.square(root)
     conflict = prior_conflict(away, spread, np.ones(len(away)))
     found = population.warnings(conflict)
     return Posterior(

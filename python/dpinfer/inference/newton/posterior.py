@@ -125,15 +125,12 @@ def _checks(
     n_checked: int,
 ) -> Checks:
     """Return the checks; the size of the first `n_checked` weights is compared with their prior."""
-    d = release.n_coef
-    inverse = np.linalg.inv(np.asarray(found.distribution.q_factor)[:, :d, :d])
-    weights = slice(0, n_checked)
     return check_draws(
         release,
         misfit=found.misfit,
         freedom=scores.freedom,
-        location=found.distribution.location[:, weights],
-        covariance=(np.swapaxes(inverse, 1, 2) @ inverse)[:, weights, weights],
+        location=found.distribution.location[:, :n_checked],
+        variance=found.variance[:, :n_checked],
         prior_variance=prior_variance,
     )
 

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import lapack
 
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
@@ -181,7 +182,7 @@ class Measured:
         precision = (pushed / noise[:, None, :]) @ np.swapaxes(pushed, 1, 2)
         np.einsum("sii->si", precision)[:] += 1.0 / self.prior_variance
         factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
-        inverse = np.linalg.inv(factor)
+        inverse = np.stack([lapack.dtrtri(one.T)[0].T for one in factor])
         told = np.einsum("sij,sj->si", inverse, np.einsum("sij,sj->si", pushed, target / noise))
         # A draw of u, and of what sampling adds to the score; what the scores miss of that.
         drawn = rng.standard_normal((2, *told.shape))
@@ -202,32 +203,26 @@ class Measured:
 
 
 class Scores(Protocol):
-    """Interface of a release's scores for the posterior."""
+    """Interface of a release's scores for the posterior.
 
-    @property
-    def noisy(self) -> FloatArray:
-        """The released matrix M, (d, d)."""
+    Parameters
+    ----------
+    noisy, whitening : (d, d) arrays
+        The released matrix M with noise of `stddev`, and W.
+    freedom : (k,) array
+        Degrees of freedom of the misfit.
+    """
 
-    @property
-    def stddev(self) -> float:
-        """Its noise."""
+    noisy: FloatArray
+    stddev: float
+    whitening: FloatArray
+    freedom: FloatArray
 
-    @property
-    def whitening(self) -> FloatArray:
-        """W, (d, d)."""
-
-    @property
-    def freedom(self) -> FloatArray:
-        """Degrees of freedom of the misfit, (k,)."""
-
-    def mean_scores(self) -> MeanScores:
-        """Return the combined scores, at the centre of sigma's law."""
+    def middle(self) -> Measured:
+        """Return the scores over their slopes at the centre of sigma's law."""
 
     def given(self, draws: MomentsDraws, rng: np.random.Generator) -> GivenMoments:
         """Return the weights' laws given draws of M, and draws of the rest."""
-
-    def without_noise(self, draws: MomentsDraws) -> FloatArray:
-        """Return the weights' covariance without privacy noise, (d, d)."""
 
 
 class LinearScores:
@@ -255,23 +250,11 @@ class LinearScores:
         self._find_law()
         moments = shrink_moments(self.noisy, self.stddev, float(release.moment_bounds[-1]) ** 2).matrix
         for _ in range(SWEEPS):
-            self._excess = self._middle().predictor_errors(release.positions, moments, self.whitening)
+            self._excess = self.middle().predictor_errors(release.positions, moments, self.whitening)
             self._find_law()
         near = self._excess < tuning.TUNING.near * math.exp(2.0 * float(self._shares @ self._nodes))
         self._checked = np.union1d(np.flatnonzero(near), self._last)
-
-    @property
-    def freedom(self) -> FloatArray:
-        """Degrees of freedom of the misfit, (2,)."""
-        return np.array([len(self._checked) * self._release.n_coef, len(self._last)], dtype=np.float64)
-
-    def mean_scores(self) -> MeanScores:
-        """Return the combined scores, at the mean of log sigma."""
-        return self._middle().mean_scores(self.whitening)
-
-    def without_noise(self, draws: MomentsDraws) -> FloatArray:
-        """Return the weights' covariance without privacy noise, (d, d)."""
-        return self._middle().without_noise(draws, self.whitening)
+        self.freedom = np.array([len(self._checked) * release.n_coef, len(self._last)], dtype=np.float64)
 
     def given(self, draws: MomentsDraws, rng: np.random.Generator) -> GivenMoments:
         """Return the weights' laws given draws of M, and of sigma."""
@@ -335,7 +318,7 @@ class LinearScores:
             if fine:
                 self._nodes = np.clip(mean + stddev * _FINE, self._nodes[0], self._nodes[-1])
 
-    def _middle(self) -> Measured:
+    def middle(self) -> Measured:
         """Return the last scores over their slopes for the mean of log sigma."""
         return self._measured(np.array([self._shares @ self._nodes]), self._last)
 

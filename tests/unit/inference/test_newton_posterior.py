@@ -229,6 +229,33 @@ def test_the_law_of_the_noise_variance_does_not_depend_on_where_its_nodes_lie(ep
     assert stddevs.max() < 1.1 * stddevs.min()
 
 
+def test_rounds_that_agree_are_averaged_by_their_noise(rng):
+    """Three rounds with the same noise in the last coordinates, of which one is half; the first gets another trace."""
+    release, _ = simulated_release(rng, 2)
+    tilt = np.array([[0.1, 0.2], [0.2, -0.1]])
+    for moved, count in ((0.0, 3), (4.0, 2)):
+        rounds = dataclasses.replace(
+            release,
+            transforms=np.array([np.eye(2), 0.5 * np.eye(2), np.eye(2)]),
+            moments=np.array([(1.0 + moved) * np.eye(2), 0.25 * (np.eye(2) + tilt), np.eye(2)]),
+            moment_stddev=np.array([0.2, 0.05, 0.2]),
+            moment_bounds=release.moment_bounds[-3:],
+            event=NonPrivateEvent(),
+            certified_epsilon=np.inf,
+        )
+        scores = scores_of(rounds)
+        np.testing.assert_allclose(scores.noisy, np.eye(2) + tilt / count)
+        assert scores.stddev == pytest.approx(0.2 / math.sqrt(count))
+
+
+def test_the_stated_error_counts_normal_laws_where_directions_are_hidden(rng, monkeypatch):
+    release, _ = simulated_release(rng, 2, epsilon=0.3, n_records=300, correlation=0.999)
+    monkeypatch.setattr(tuning, "TUNING", dataclasses.replace(tuning.TUNING, few=1))
+    with pytest.raises(NumericalError, match="at most 60"):
+        dpi.noise_aware_posterior(release, fallback=False)
+    assert dpi.noise_aware_posterior(release, check_convergence=False).diagnostics.mcse.min() >= 0.6
+
+
 def test_the_number_of_draws_that_are_asked_for_changes_nothing(rng):
     release, _ = simulated_release(rng, 2)
     plain = dpi.noise_aware_posterior(release, seed=3)

@@ -39,7 +39,7 @@ from dpinfer.inference.newton.mixture import mixture_of
 from dpinfer.inference.newton.moments_law import MomentsLaw
 from dpinfer.inference.newton.posterior import noise_prior
 from dpinfer.inference.newton.scores import LinearScores
-from dpinfer.inference.request import PosteriorRequest
+from dpinfer.inference.request import NewtonRequest
 from dpinfer.mechanism.newton import tuning as run_tuning
 from dpinfer.models import whitening
 from dpinfer.testing import InsecureRNG
@@ -411,7 +411,7 @@ def agree(cells: Sequence[Cell]) -> None:
         else:
             scores = BoundedScores(run.release, population.model)
         begun = time.process_time()
-        found = mixture_of(scores, PosteriorRequest(check_convergence=False, progress=False))
+        found = mixture_of(scores, NewtonRequest(check_convergence=False, progress=False))
         seconds, d = time.process_time() - begun, population.model.n_coef
         ours, own = found.distribution.marginals.quantile(LEVELS)[:, :d], found.error.quantile[:d]
         law = MomentsLaw(scores.noisy, scores.stddev, scores.middle().mean_scores(scores.whitening))

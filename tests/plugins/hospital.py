@@ -8,7 +8,7 @@ import numpy as np
 import dpinfer as dpi
 from dpinfer.auditing.paths import model_paths
 from dpinfer.fitting import DoesNotApplyError, Method, StatisticPlan
-from dpinfer.inference.request import Room
+from dpinfer.inference.request import Room, StatisticRequest
 from dpinfer.inference.statistic.conjugate import check_statistic_request, one_shot_posterior
 from dpinfer.lab.replays.mechanisms import library_scenarios
 from dpinfer.mechanism import RowSource, run_statistic
@@ -25,7 +25,7 @@ class HalvesRelease(StatisticRelease):
     """A kind of release of another package, with its own format of files."""
 
     format_name = "hospital-halves"
-    room = Room("half of a statistic", (), check_statistic_request, one_shot_posterior)
+    room = Room("half of a statistic", StatisticRequest, check_statistic_request, one_shot_posterior)
 
 
 class Halves(Method):

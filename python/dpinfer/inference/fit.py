@@ -8,12 +8,26 @@ import numpy as np
 from dpinfer._float_environment import one_blas_thread
 from dpinfer._validate import settings_of
 from dpinfer.errors import NumericalError
+from dpinfer.inference.facts import model_of
 from dpinfer.inference.newton.checks import check_newton_request
 from dpinfer.inference.newton.own_model import own_newton_posterior
 from dpinfer.inference.newton.population import population_posterior
 from dpinfer.inference.newton.posterior import glm_newton_posterior, newton_posterior
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.request import PosteriorOptions, PosteriorRequest, Room, model_of, room_of
+from dpinfer.inference.request import (
+    KindRequest,
+    NewtonRequest,
+    OwnNewtonRequest,
+    OwnPopulationRequest,
+    PopulationRequest,
+    PosteriorOptions,
+    PosteriorRequest,
+    Room,
+    SiteRequest,
+    StatisticRequest,
+    TraceRequest,
+    room_of,
+)
 from dpinfer.inference.simulated.posterior import simulated_newton_posterior
 from dpinfer.inference.sites.network import network_trace_posterior
 from dpinfer.inference.sites.posterior import check_site_request, site_posterior
@@ -37,7 +51,7 @@ from dpinfer.release import (
 
 def noise_aware_posterior(
     release: Release,
-    request: PosteriorRequest | None = None,
+    request: KindRequest | None = None,
     **options: Unpack[PosteriorOptions],
 ) -> Posterior:
     """Infer the posterior of a model's parameters from a release, counting the privacy noise.
@@ -53,7 +67,7 @@ def noise_aware_posterior(
         which takes `prior` "weak" or "model" (of the noise variance), `model`, `n_samples`, `n_warmup`, `seed`,
         `check_convergence` and `fallback` (see :func:`dpinfer.inference.newton.posterior.newton_posterior`); or the
         noisy sufficient statistics of :func:`dpinfer.run_statistic`, whose posterior is exact.
-    request : PosteriorRequest, optional
+    request : PosteriorRequest, or that of the release's kind, optional
         All settings in one object, whose check can be made before the mechanism runs; the arguments below change it.
     method : {"exact", "laplace", "simulated", "naive", "averaged"}
         "exact" integrates the trace model by quadrature, to about nine digits; "laplace" approximates the same
@@ -152,12 +166,13 @@ def noise_aware_posterior(
     >>> bool(abs(posterior.optimum_mean[0] - 2.0) < 5 * posterior.optimum_stddev[0])
     True
     """
-    request = settings_of("noise_aware_posterior", PosteriorRequest, request, options, argument="request")
+    kind = type(request) if isinstance(request, KindRequest) else PosteriorRequest
+    request = settings_of("noise_aware_posterior", kind, request, options, argument="request")
     request.check(release)
+    room = room_of(type(release))
     with one_blas_thread():
-        request = _with_prior(release, request)
         try:
-            return room_of(type(release)).posterior(release, request)
+            return room.posterior(release, _with_prior(release, request.of_kind(room)))
         except np.linalg.LinAlgError as error:
             if isinstance(release, GradientTrace):
                 raise
@@ -167,15 +182,15 @@ def noise_aware_posterior(
             ) from error
 
 
-def _with_prior(release: Release, request: PosteriorRequest) -> PosteriorRequest:
+def _with_prior(release: Release, request: KindRequest) -> KindRequest:
     """Return the request with the prior that it asks for in the release's model."""
-    if request.prior_scale is None:
+    if not isinstance(request, PopulationRequest) or request.prior_scale is None:
         return request
     model: Any = model_of(release, request.model)
     return replace(request, model=replace(model, prior_scale=request.prior_scale), prior_scale=None)
 
 
-def _own_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -> Posterior:
+def _own_posterior(release: OwnNewtonRelease, request: OwnNewtonRequest) -> Posterior:
     """Return what was asked for: a mixture of normal laws, or draws by the model's own simulator."""
     infer = simulated_newton_posterior if request.method == "simulated" else own_newton_posterior
     return infer(release, request)
@@ -183,19 +198,16 @@ def _own_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -> Post
 
 # How each kind of release is asked, and answers.
 _RUN = "the release of a private Newton run"
-_REGRESSION = ("prior", "prior_scale", "n_samples", "n_warmup")
-_SAMPLED = (*_REGRESSION, "sampler")
-_TRACE = ("method", "hessian", "burn_in", "prior", "extra_noise", "n_samples", "n_warmup")
-_SITES = ("the trace of DP-SEP", ("method", "burn_in", "n_samples"), check_site_request)
+_SITES = "the trace of DP-SEP"
 ROOMS: dict[type[Release], Room] = {
-    GradientTrace: Room("a gradient trace", _TRACE, check_trace_request, trace_posterior),
-    SiteRelease: Room(*_SITES, site_posterior),
-    NetworkRelease: Room(*_SITES, network_trace_posterior),
-    StatisticRelease: Room("a one-shot release", (), check_statistic_request, one_shot_posterior),
-    NewtonRelease: Room(_RUN, _SAMPLED, check_newton_request, newton_posterior),
-    GlmNewtonRelease: Room(_RUN, _SAMPLED, check_newton_request, glm_newton_posterior),
-    PopulationRelease: Room(_RUN, _REGRESSION, check_newton_request, population_posterior),
-    ClusteredPopulationRelease: Room(_RUN, _REGRESSION, check_newton_request, population_posterior),
-    OwnNewtonRelease: Room(_RUN, ("method", "prior", "n_samples"), check_newton_request, _own_posterior),
-    OwnPopulationRelease: Room(_RUN, ("prior", "n_samples"), check_newton_request, population_posterior),
+    GradientTrace: Room("a gradient trace", TraceRequest, check_trace_request, trace_posterior),
+    SiteRelease: Room(_SITES, SiteRequest, check_site_request, site_posterior),
+    NetworkRelease: Room(_SITES, SiteRequest, check_site_request, network_trace_posterior),
+    StatisticRelease: Room("a one-shot release", StatisticRequest, check_statistic_request, one_shot_posterior),
+    NewtonRelease: Room(_RUN, NewtonRequest, check_newton_request, newton_posterior),
+    GlmNewtonRelease: Room(_RUN, NewtonRequest, check_newton_request, glm_newton_posterior),
+    PopulationRelease: Room(_RUN, PopulationRequest, check_newton_request, population_posterior),
+    ClusteredPopulationRelease: Room(_RUN, PopulationRequest, check_newton_request, population_posterior),
+    OwnNewtonRelease: Room(_RUN, OwnNewtonRequest, check_newton_request, _own_posterior),
+    OwnPopulationRelease: Room(_RUN, OwnPopulationRequest, check_newton_request, population_posterior),
 }

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import dpinfer as dpi
 from dpinfer.errors import FallbackWarning, NumericalError
 from dpinfer.inference import PosteriorRequest, ReleaseFacts, TracePrior, noise_aware_posterior
+from dpinfer.inference.request import NewtonRequest, TraceRequest
 from dpinfer.testing import InsecureRNG
 
 N_STEPS = 12
@@ -151,6 +152,21 @@ def test_the_request_of_a_posterior_is_checked_like_the_settings_of_a_run(releas
         noise_aware_posterior(release, {"method": "laplace"})
     with pytest.raises(TypeError, match=r"noise_aware_posterior\(\) got an unexpected keyword argument 'burnin'"):
         noise_aware_posterior(release, burnin=3)
+
+
+def test_the_request_of_a_kind_has_its_settings_alone(releases):
+    release = releases["logistic", "plain", "reparameterised"]
+    asked = {"hessian": "diagonal", "burn_in": 3}
+    wide, own = noise_aware_posterior(release, **asked), noise_aware_posterior(release, TraceRequest(**asked))
+    np.testing.assert_array_equal(wide.quantile([0.05, 0.95]), own.quantile([0.05, 0.95]))
+    with pytest.raises(TypeError, match="sampler"):
+        TraceRequest(sampler=None)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sampler'; see TraceRequest"):
+        noise_aware_posterior(release, TraceRequest(), sampler=None)
+    with pytest.raises(ValueError, match="prior_scale must be left at its default for a gradient trace"):
+        NewtonRequest(prior_scale=2.0).check(release)
+    with pytest.raises(ValueError, match="prior must be one of"):
+        NewtonRequest(prior="flat")
 
 
 def test_one_step_is_refused_before_the_run():

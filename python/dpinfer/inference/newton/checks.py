@@ -12,8 +12,9 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer._validate import check_integer
+from dpinfer.inference.facts import PlannedRelease
 from dpinfer.inference.newton import tuning
-from dpinfer.inference.request import PlannedRelease, PosteriorRequest
+from dpinfer.inference.request import OwnNewtonRequest, OwnPopulationRequest, PopulationRequest
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel, PersonModel
 from dpinfer.models.size_shares import SizeShares
 from dpinfer.release import GlmNewtonRelease, NewtonRelease, OwnNewtonRelease, OwnPopulationRelease, PopulationRelease
@@ -21,7 +22,7 @@ from dpinfer.release.newton.linear import spread_of_counts
 from dpinfer.release.newton.population import PopulationSums
 
 
-def check_newton_request(request: PosteriorRequest, planned: PlannedRelease) -> None:
+def check_newton_request(request: OwnPopulationRequest, planned: PlannedRelease) -> None:
     """Refuse what no private Newton run answers.
 
     Raises
@@ -31,9 +32,10 @@ def check_newton_request(request: PosteriorRequest, planned: PlannedRelease) -> 
     """
     kind, model = planned.kind, planned.model
     own, linear = issubclass(kind, OwnNewtonRelease), issubclass(kind, NewtonRelease)
-    simulated = request.method == "simulated"
-    if request.method not in ("exact", "simulated"):
-        raise ValueError(f"method must be 'exact' or 'simulated' for this release, got {request.method!r}")
+    method = request.method if isinstance(request, OwnNewtonRequest) else "exact"
+    simulated = method == "simulated"
+    if method not in ("exact", "simulated"):
+        raise ValueError(f"method must be 'exact' or 'simulated' for this release, got {method!r}")
     if simulated and isinstance(model, PersonModel):
         raise ValueError("method must be 'exact' for a model of persons: its standard deviations have their own shape")
     if simulated and not (isinstance(model, OwnModel) and model.has_sampler):
@@ -41,7 +43,8 @@ def check_newton_request(request: PosteriorRequest, planned: PlannedRelease) -> 
     priors = ("auto", "weak", "model") if linear else ("auto", "model")
     if request.prior not in priors:
         raise ValueError(f"prior must be one of {', '.join(priors)} for this release, got {request.prior_name!r}")
-    for name, value, least in (("n_samples", request.n_samples, 20), ("n_warmup", request.n_warmup, 10)):
+    warmup = request.n_warmup if isinstance(request, PopulationRequest) else None
+    for name, value, least in (("n_samples", request.n_samples, 20), ("n_warmup", warmup, 10)):
         if value is not None:
             check_integer(name, value, least)
     if own:

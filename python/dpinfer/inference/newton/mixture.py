@@ -15,7 +15,7 @@ from dpinfer.inference.newton.moments_law import ErrorDraws, MomentsLaw
 from dpinfer.inference.newton.sampler import SampledErrors
 from dpinfer.inference.newton.scores import GivenMoments, Scores
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
-from dpinfer.inference.request import PosteriorRequest
+from dpinfer.inference.request import NewtonRequest
 from dpinfer.models.base import sigmoid, softplus_inverse
 
 __all__ = ["Mixture", "MonteCarloError", "mixture_of", "monte_carlo_error", "theta_of_draws"]
@@ -111,13 +111,13 @@ class Mixture:
     misfit: FloatArray
 
 
-def mixture_of(scores: Scores, request: PosteriorRequest) -> Mixture:
+def mixture_of(scores: Scores, request: NewtonRequest) -> Mixture:
     """Draw second moments until the error of both quantiles is below 5% of the posterior standard deviation.
 
     Parameters
     ----------
     scores : Scores
-    request : PosteriorRequest
+    request : NewtonRequest
 
     Raises
     ------

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.inference.facts import model_of
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.mixture import monte_carlo_error
 from dpinfer.inference.newton.own_checks import check_own
@@ -13,7 +14,7 @@ from dpinfer.inference.newton.persons import NOT_TOLD, BoundedEffects, bounded_e
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
-from dpinfer.inference.request import PosteriorRequest, model_of
+from dpinfer.inference.request import OwnNewtonRequest
 from dpinfer.models.person_model import PersonModel
 from dpinfer.models.whitening import shrink_to_level
 from dpinfer.release import OwnNewtonRelease
@@ -38,7 +39,7 @@ _CLIPPED = (
 )
 
 
-def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -> Posterior:
+def own_newton_posterior(release: OwnNewtonRelease, request: OwnNewtonRequest) -> Posterior:
     """Infer the parameters of a user's own model from the release of its private Newton run.
 
     **Privacy.** Post-processing of an OwnNewtonRelease: it costs nothing.
@@ -46,7 +47,7 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
     Parameters
     ----------
     release : OwnNewtonRelease
-    request : PosteriorRequest
+    request : OwnNewtonRequest
         `n_samples` has no effect: the slope is drawn until the Monte Carlo error of the 5% and 95% quantiles is below
         5% of the posterior standard deviation, at most 32 000 times.
 

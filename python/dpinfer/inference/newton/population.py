@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer.inference.facts import model_of
 from dpinfer.inference.newton.checks import Comparison, compare_centres, compare_widths, declared_sizes, prior_conflict
 from dpinfer.inference.newton.mixture import MonteCarloError, monte_carlo_error, theta_of_draws
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta
-from dpinfer.inference.request import PosteriorRequest, model_of
+from dpinfer.inference.request import OwnPopulationRequest
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.models.base import sigmoid, softplus_inverse
 from dpinfer.models.likely_records import Curves, KnownCurves, LikelyRecords
@@ -341,7 +342,7 @@ def residual_prior_variance(release: PopulationRelease, model: GeneralizedLinear
     return float(_Population(release, model).prior_variance)
 
 
-def population_posterior(release: PopulationSums, request: PosteriorRequest) -> Posterior:
+def population_posterior(release: PopulationSums, request: OwnPopulationRequest) -> Posterior:
     """Infer the population's coefficients from a release: of a model of the user's own, its parameters.
 
     **Privacy.** Post-processing of a release: it costs nothing.
@@ -349,7 +350,7 @@ def population_posterior(release: PopulationSums, request: PosteriorRequest) -> 
     Parameters
     ----------
     release : PopulationRelease or OwnPopulationRelease
-    request : PosteriorRequest
+    request : OwnPopulationRequest
         Bread and meat are drawn until the Monte Carlo error of the 5% and 95% quantiles is below 5% of the posterior
         standard deviation; `n_samples` has no effect.
 

@@ -6,6 +6,7 @@ import numpy as np
 from scipy import special
 
 from dpinfer._arrays import FloatArray
+from dpinfer.inference.facts import model_of
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import Checks, check_draws
 from dpinfer.inference.newton.glm_scores import BoundedScores
@@ -13,7 +14,7 @@ from dpinfer.inference.newton.mixture import Mixture, mixture_of
 from dpinfer.inference.newton.scores import LinearScores, ModelScalePrior, NoiseScalePrior, Scores, WeakScalePrior
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.request import PosteriorRequest, model_of
+from dpinfer.inference.request import NewtonRequest
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.models.base import softplus
 from dpinfer.release import GlmNewtonRelease, NewtonRelease
@@ -21,14 +22,14 @@ from dpinfer.release import GlmNewtonRelease, NewtonRelease
 _TAIL = 0.05  # of a prior, on either side of what the summary says of it
 
 
-def newton_posterior(release: NewtonRelease, request: PosteriorRequest) -> Posterior:
+def newton_posterior(release: NewtonRelease, request: NewtonRequest) -> Posterior:
     """Infer weights and noise variance from the release of a private Newton run.
 
     **Privacy.** Post-processing of a NewtonRelease: it costs nothing.
 
     Parameters
     ----------
-    request : PosteriorRequest
+    request : NewtonRequest
         `prior` is that of the noise variance: "weak" (default), log-normal around the spread of the responses that the
         run has found, over four powers of ten of the standard deviation (95%); "model", the model's inverse gamma.
         `n_samples` and `n_warmup` change nothing: the posterior is a mixture of normal laws over as many draws of the
@@ -67,14 +68,14 @@ def newton_posterior(release: NewtonRelease, request: PosteriorRequest) -> Poste
     return _posterior(release, model, scores, found, prior=name, words=f"{said}.\n{found.words}", variance=variance)
 
 
-def glm_newton_posterior(release: GlmNewtonRelease, request: PosteriorRequest) -> Posterior:
+def glm_newton_posterior(release: GlmNewtonRelease, request: NewtonRequest) -> Posterior:
     """Infer the weights from the release of a private Newton run of a logistic, probit or Poisson regression.
 
     **Privacy.** Post-processing of a GlmNewtonRelease: it costs nothing.
 
     Parameters
     ----------
-    request : PosteriorRequest
+    request : NewtonRequest
         As for a linear regression.
 
     Returns

@@ -6,12 +6,13 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
+from dpinfer.inference.facts import model_of
 from dpinfer.inference.newton.own_checks import check_own
 from dpinfer.inference.newton.simulated_scores import NewtonScore
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
-from dpinfer.inference.request import PosteriorRequest, model_of, parse_burn_in
+from dpinfer.inference.request import OwnNewtonRequest, parse_burn_in
 from dpinfer.inference.simulated.emulator import MeanScore, Prior, simulated_draws
 from dpinfer.inference.trace.analysis import Analysis
 from dpinfer.inference.trace.simulated_scores import AlignedScore
@@ -45,7 +46,7 @@ def simulated_posterior(analysis: Analysis) -> Posterior:
     share = _BURN_IN if request.burn_in == "auto" else request.burn_in
     first = int(parse_burn_in(share, release.n_steps) or 0)
     rng = np.random.default_rng(request.seed)
-    draws, error = _draws(AlignedScore(model, release, first, rng), model, request, rng)
+    draws, error = _draws(AlignedScore(model, release, first, rng), model, request.n_samples, rng)
     posterior = analysis.posterior(
         burn_in=first,
         distribution=_smoothed(draws),
@@ -54,7 +55,7 @@ def simulated_posterior(analysis: Analysis) -> Posterior:
     return replace(posterior, hessian="none", prior="model")
 
 
-def simulated_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -> Posterior:
+def simulated_newton_posterior(release: OwnNewtonRelease, request: OwnNewtonRequest) -> Posterior:
     """Infer parameters by simulating the expected scores of a few-pass run under each truth.
 
     **Privacy.** Post-processing of an OwnNewtonRelease.
@@ -63,14 +64,14 @@ def simulated_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequ
 
     Parameters
     ----------
-    request : PosteriorRequest
+    request : OwnNewtonRequest
         Its model has a sampler.
     """
     model = model_of(release, request.model)
     if not isinstance(model, OwnModel):
         raise TypeError("model must be one of your own")
     rng = np.random.default_rng(request.seed)
-    draws, error = _draws(NewtonScore(model, release, rng), model, request, rng)
+    draws, error = _draws(NewtonScore(model, release, rng), model, request.n_samples, rng)
     checks = check_own(release, draws.mean(axis=0), np.atleast_2d(np.cov(draws, rowvar=False)))
     return Posterior(
         names=release.names,
@@ -89,10 +90,10 @@ def simulated_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequ
 
 
 def _draws(
-    score: MeanScore, model: OwnModel, request: PosteriorRequest, rng: np.random.Generator
+    score: MeanScore, model: OwnModel, n_samples: int | None, rng: np.random.Generator
 ) -> tuple[FloatArray, float]:
     prior = Prior(model.parameters.prior_mean, model.parameters.prior_scale)
-    size = _DRAWS if request.n_samples is None else request.n_samples
+    size = _DRAWS if n_samples is None else n_samples
     try:
         draws, error = simulated_draws(score, prior, size, rng)
     except np.linalg.LinAlgError as failure:

@@ -5,11 +5,12 @@ from typing import cast
 import numpy as np
 
 from dpinfer._validate import check_interval
+from dpinfer.inference.facts import model_of
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import IndependentTheta
-from dpinfer.inference.request import PosteriorRequest, model_of, parse_burn_in
+from dpinfer.inference.request import SiteRequest, parse_burn_in
 from dpinfer.inference.sites.posterior import posterior_of_sites
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights, model_from_dict
 from dpinfer.release import NetworkRelease
@@ -71,14 +72,14 @@ def _weights(release: NetworkRelease, model: BayesianNeuralNetwork, count: int) 
     )
 
 
-def network_trace_posterior(release: NetworkRelease, request: PosteriorRequest) -> Posterior:
+def network_trace_posterior(release: NetworkRelease, request: SiteRequest) -> Posterior:
     """Return the approximate posterior of a network's weights, in the form of the other posteriors.
 
     **Privacy.** Post-processing of a NetworkRelease.
 
     Parameters
     ----------
-    request : PosteriorRequest
+    request : SiteRequest
         Whose check the release has passed: "naive" is q after the last step, "averaged" the mean of means and
         precisions over the steps after the burn-in (half of them by default).
 

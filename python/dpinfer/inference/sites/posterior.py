@@ -7,10 +7,11 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice
+from dpinfer.inference.facts import PlannedRelease, model_of
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
-from dpinfer.inference.request import PLUG_INS, PlannedRelease, PosteriorRequest, model_of, parse_burn_in
+from dpinfer.inference.request import PLUG_INS, SiteRequest, parse_burn_in
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease, SiteRelease
 from dpinfer.release.sites.trace import smat
@@ -40,7 +41,7 @@ def site_burn_in(release: SiteRelease, burn_in: str | float | int) -> int:
     return min(first + mixed, max(first, steps // 2))
 
 
-def check_site_request(request: PosteriorRequest, planned: PlannedRelease) -> None:
+def check_site_request(request: SiteRequest, planned: PlannedRelease) -> None:
     """Refuse what no trace of DP-SEP answers.
 
     Raises TypeError or ValueError if the request or the model does not fit the kind of release.
@@ -59,7 +60,7 @@ def check_site_request(request: PosteriorRequest, planned: PlannedRelease) -> No
         raise ValueError(f"release must be of a BayesianNeuralNetwork, got {type(planned.model).__name__}")
 
 
-def site_posterior(release: SiteRelease, request: PosteriorRequest) -> Posterior:
+def site_posterior(release: SiteRelease, request: SiteRequest) -> Posterior:
     """Return a posterior of the model's parameters from the trace of DP-SEP.
 
     **Privacy.** Post-processing of a SiteRelease: it costs nothing.
@@ -68,7 +69,7 @@ def site_posterior(release: SiteRelease, request: PosteriorRequest) -> Posterior
     ----------
     release : SiteRelease
         Of T steps.
-    request : PosteriorRequest
+    request : SiteRequest
         Whose check the release has passed.  Method "exact" infers the noiseless fixed point from every sum after the
         burn-in and mixes q over it, by `n_samples` independent draws (1000); "naive" is q at the last iterate,
         "averaged" q at the average mean and average raw precision, over the last half at most.  These two ignore the
@@ -86,7 +87,7 @@ def site_posterior(release: SiteRelease, request: PosteriorRequest) -> Posterior
     return _noise_aware(release, request, site_burn_in(release, request.burn_in))
 
 
-def posterior_of_sites(release: SiteRelease | NetworkRelease, request: PosteriorRequest, **results: Any) -> Posterior:
+def posterior_of_sites(release: SiteRelease | NetworkRelease, request: SiteRequest, **results: Any) -> Posterior:
     """Return the posterior with these results; everything else follows from the release and the request."""
     return Posterior(
         names=release.names,
@@ -120,7 +121,7 @@ def _block_diagonal(blocks: FloatArray) -> FloatArray:
     return result
 
 
-def _plug_in(release: SiteRelease, request: PosteriorRequest) -> Posterior:
+def _plug_in(release: SiteRelease, request: SiteRequest) -> Posterior:
     d, steps = release.block_size, release.n_steps
     first = steps
     loc, raw, floor = release.loc[-1], release.precision[-1], float(release.floor[-1])
@@ -146,7 +147,7 @@ def _plug_in(release: SiteRelease, request: PosteriorRequest) -> Posterior:
     )
 
 
-def _noise_aware(release: SiteRelease, request: PosteriorRequest, start: int) -> Posterior:
+def _noise_aware(release: SiteRelease, request: SiteRequest, start: int) -> Posterior:
     size, rng = request.n_samples or _DRAWS, np.random.default_rng(request.seed)
     blocks, d, rate = release.n_blocks, release.block_size, release.sample_rate
     eye = np.eye(d)

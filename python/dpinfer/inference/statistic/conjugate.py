@@ -5,9 +5,10 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import PureEvent
+from dpinfer.inference.facts import PlannedRelease, model_of
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import ThetaDistribution
-from dpinfer.inference.request import PlannedRelease, PosteriorRequest, model_of
+from dpinfer.inference.request import StatisticRequest
 from dpinfer.inference.statistic.counts import categorical_theta, success_theta, success_theta_of_some_trials
 from dpinfer.inference.statistic.noise_laws import LaplaceLaw, LaplaceSharesLaw, NoiseLaw, TableLaw
 from dpinfer.inference.statistic.waiting import rate_theta
@@ -59,7 +60,7 @@ def statistic_posterior(
     raise TypeError(f"model must be a conjugate model with a sufficient statistic, got {type(model).__name__}")
 
 
-def check_statistic_request(request: PosteriorRequest, planned: PlannedRelease) -> None:
+def check_statistic_request(request: StatisticRequest, planned: PlannedRelease) -> None:
     """Refuse what no one-shot release answers.
 
     Raises ValueError if the request or the model does not fit.
@@ -73,7 +74,7 @@ def check_statistic_request(request: PosteriorRequest, planned: PlannedRelease) 
         raise ValueError(f"model must be a conjugate model, got {type(planned.model).__name__}")
 
 
-def one_shot_posterior(release: StatisticRelease, request: PosteriorRequest) -> Posterior:
+def one_shot_posterior(release: StatisticRelease, request: StatisticRequest) -> Posterior:
     """Return the exact posterior of a one-shot release.
 
     **Privacy.** Post-processing of a Release.
@@ -82,7 +83,7 @@ def one_shot_posterior(release: StatisticRelease, request: PosteriorRequest) -> 
     ----------
     release : StatisticRelease
         From :func:`dpinfer.run_statistic`.
-    request : PosteriorRequest
+    request : StatisticRequest
         Checked; only `model` is used, for another prior say.
     """
     model = model_of(release, request.model)

@@ -5,8 +5,9 @@ from typing import Any
 
 from dpinfer._arrays import FloatArray
 from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer.inference.facts import ReleaseFacts
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.request import PosteriorRequest, ReleaseFacts
+from dpinfer.inference.request import TraceRequest
 from dpinfer.models import Model
 from dpinfer.release import GradientTrace
 
@@ -23,7 +24,7 @@ class Analysis:
 
     release: GradientTrace
     facts: ReleaseFacts
-    request: PosteriorRequest
+    request: TraceRequest
 
     @property
     def model(self) -> Model | None:

@@ -10,8 +10,9 @@ from typing import cast
 import numpy as np
 
 from dpinfer.errors import FallbackWarning, NumericalError
+from dpinfer.inference.facts import ReleaseFacts
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.request import MIN_STEPS, PLUG_INS, PosteriorRequest, ReleaseFacts
+from dpinfer.inference.request import MIN_STEPS, PLUG_INS, TraceRequest
 from dpinfer.inference.simulated.posterior import simulated_posterior
 from dpinfer.inference.trace.analysis import Analysis
 from dpinfer.inference.trace.burn_in import choose_burn_in
@@ -32,14 +33,14 @@ from dpinfer.release import GradientTrace
 _FAILURES = (ArithmeticError, np.linalg.LinAlgError)
 
 
-def trace_posterior(release: GradientTrace, request: PosteriorRequest) -> Posterior:
+def trace_posterior(release: GradientTrace, request: TraceRequest) -> Posterior:
     """Return the posterior of a gradient trace, or the next simpler one that can be computed.
 
     **Privacy.** Post-processing of a GradientTrace: it costs nothing.
 
     Parameters
     ----------
-    request : PosteriorRequest
+    request : TraceRequest
         Whose check the release has passed.
     """
     analysis = Analysis(release, ReleaseFacts.of(release, request.model), request)
@@ -91,7 +92,7 @@ def _simpler(analysis: Analysis) -> Iterator[Analysis]:
     yield replace(analysis, request=replace(asked, hessian="diagonal", prior="weak"))
 
 
-def _told(posterior: Posterior, asked: PosteriorRequest, failure: Exception) -> Posterior:
+def _told(posterior: Posterior, asked: TraceRequest, failure: Exception) -> Posterior:
     """Return the posterior with the reason of the fallback, and warn."""
 
     def named(method: str, hessian: str, prior: str) -> str:

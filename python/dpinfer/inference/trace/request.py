@@ -1,12 +1,13 @@
 """What can be asked of a gradient trace."""
 
 from dpinfer._validate import check_integer
-from dpinfer.inference.request import PLUG_INS, PosteriorRequest, ReleaseFacts, parse_burn_in
+from dpinfer.inference.facts import ReleaseFacts
+from dpinfer.inference.request import PLUG_INS, TraceRequest, parse_burn_in
 from dpinfer.inference.trace.priors import TracePrior
 from dpinfer.models import OwnModel
 
 
-def check_trace_request(request: PosteriorRequest, facts: ReleaseFacts) -> None:
+def check_trace_request(request: TraceRequest, facts: ReleaseFacts) -> None:
     """Refuse what the trace does not answer.
 
     Raises TypeError or ValueError if the settings do not fit each other or the trace; the message names the argument.
@@ -30,7 +31,7 @@ def check_trace_request(request: PosteriorRequest, facts: ReleaseFacts) -> None:
         raise ValueError("prior 'model' needs a release with a model and a public n_records")
 
 
-def _check_combination(request: PosteriorRequest, facts: ReleaseFacts) -> None:
+def _check_combination(request: TraceRequest, facts: ReleaseFacts) -> None:
     hessian, prior = request.hessian, request.prior
     if hessian != "diagonal" and request.method != "exact":
         raise ValueError(f"method must be 'exact' with hessian={hessian!r}, got {request.method!r}")
@@ -53,7 +54,7 @@ def _check_combination(request: PosteriorRequest, facts: ReleaseFacts) -> None:
         raise ValueError("prior must be 'weak' or 'model' for the tied posterior of a Fisher-scaled run")
 
 
-def _check_simulated(request: PosteriorRequest, facts: ReleaseFacts) -> None:
+def _check_simulated(request: TraceRequest, facts: ReleaseFacts) -> None:
     if not isinstance(facts.model, OwnModel) or facts.gradient != "aligned" or facts.noise != "constant":
         raise ValueError(
             "method='simulated' needs aligned gradients with a constant preconditioner, and a model of your own"
@@ -66,7 +67,7 @@ def _check_simulated(request: PosteriorRequest, facts: ReleaseFacts) -> None:
         check_integer("n_samples", request.n_samples, 100)
 
 
-def _check_sampling(request: PosteriorRequest) -> None:
+def _check_sampling(request: TraceRequest) -> None:
     if request.n_samples is not None and request.hessian != "full":
         raise ValueError(
             f"n_samples must not be given with method={request.method!r} and hessian={request.hessian!r}: "

@@ -21,13 +21,11 @@ import numpy as np
 import dpinfer as dpi
 import uci_splits
 from dpinfer.inference import network_posterior
-from dpinfer.lab.baselines import run_network_sep
+from dpinfer.lab.baselines import NetworkVISettings, run_network_sep, run_network_vi
 from dpinfer.mechanism import (
     NetworkSettings,
-    NetworkVISettings,
     network_plan_arguments,
     run_network_dp_sep,
-    run_network_vi,
 )
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.testing import InsecureRNG

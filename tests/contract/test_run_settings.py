@@ -11,11 +11,10 @@ import dpinfer as dpi
 from dpinfer import mechanism
 from dpinfer.inference import PosteriorRequest, request
 from dpinfer.lab import baselines
-from dpinfer.lab.baselines import dp_em, dpvim, sep
+from dpinfer.lab.baselines import dp_em, dpvim, network_vi, sep
 from dpinfer.lab.studies import baseline_runs
 from dpinfer.mechanism.sites import network_dpsep
 from dpinfer.mechanism.sites import settings as site_settings
-from dpinfer.mechanism.trace import network_vi
 from dpinfer.planning import PlanSettings
 from dpinfer.planning.trace import settings
 from dpinfer.recipes import gradients
@@ -27,7 +26,7 @@ PAIRS = {
     site_settings.SiteArguments: site_settings.SiteOptions,
     sep.SEPArguments: sep.SEPOptions,
     mechanism.NetworkSettings: network_dpsep.NetworkOptions,
-    mechanism.NetworkVISettings: network_vi.NetworkVIOptions,
+    baselines.NetworkVISettings: network_vi.NetworkVIOptions,
     baselines.EMArguments: dp_em.EMOptions,
     baselines.DPVIMArguments: dpvim.DPVIMOptions,
     PosteriorRequest: request.PosteriorOptions,
@@ -98,10 +97,10 @@ RUNS = {
         {"start_seed": 2},
     ),
     "run_network_vi": (
-        mechanism.run_network_vi,
+        baselines.run_network_vi,
         (NETWORK, X, RESPONSES),
         private,
-        mechanism.NetworkVISettings(**ADAM, max_grad_norm=1.0),
+        baselines.NetworkVISettings(**ADAM, max_grad_norm=1.0),
         {"seed": 2},
     ),
     "run_dp_em": (

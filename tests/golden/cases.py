@@ -15,8 +15,14 @@ import numpy as np
 from scipy import special
 
 import dpinfer as dpi
-from dpinfer.lab.baselines import release_regression_statistics, release_statistics, run_dp_em
-from dpinfer.mechanism import NetworkVISettings, _native, run_network_dp_sep, run_network_vi
+from dpinfer.lab.baselines import (
+    NetworkVISettings,
+    release_regression_statistics,
+    release_statistics,
+    run_dp_em,
+    run_network_vi,
+)
+from dpinfer.mechanism import _native, run_network_dp_sep
 from dpinfer.tabular import Schema, Table, release_shares
 from dpinfer.testing import InsecureRNG
 from tests.reference.plain_streams import plain_streams

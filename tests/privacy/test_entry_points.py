@@ -16,8 +16,9 @@ import dpinfer as dpi
 from dpinfer.accounting import account as certified
 from dpinfer.errors import BudgetExceededError, FallbackWarning, InsecureReleaseError, RecordError
 from dpinfer.lab import baselines
+from dpinfer.lab.baselines import NetworkVISettings, run_network_vi
 from dpinfer.lab.replays.mechanisms import own_logistic
-from dpinfer.mechanism import NetworkVISettings, run_network_dp_sep, run_network_vi
+from dpinfer.mechanism import run_network_dp_sep
 from dpinfer.tabular import Schema, SchemaDraft, Table, plan_unknown, release_shares, release_unknown
 from dpinfer.testing import InsecureRNG
 

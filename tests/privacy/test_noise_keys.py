@@ -12,8 +12,8 @@ import pytest
 from tests.reference.plain_streams import plain_streams
 
 import dpinfer as dpi
-from dpinfer.lab.baselines import run_dp_em
-from dpinfer.mechanism import NetworkVISettings, RunCheckpoint, run_network_dp_sep, run_network_vi
+from dpinfer.lab.baselines import NetworkVISettings, run_dp_em, run_network_vi
+from dpinfer.mechanism import RunCheckpoint, run_network_dp_sep
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.noise_keys import RandomSource, noise_key
 from dpinfer.mechanism.replay import TapeRecorder

@@ -6,7 +6,8 @@ import pytest
 import dpinfer as dpi
 from dpinfer.errors import RecordError
 from dpinfer.lab import baselines
-from dpinfer.mechanism import NetworkVISettings, run_network_dp_sep, run_network_vi
+from dpinfer.lab.baselines import NetworkVISettings, run_network_vi
+from dpinfer.mechanism import run_network_dp_sep
 from dpinfer.tabular import Schema, Table, release_shares
 from dpinfer.testing import InsecureRNG
 

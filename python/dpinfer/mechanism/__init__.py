@@ -32,7 +32,6 @@ from dpinfer.mechanism.sources.streams import (
 from dpinfer.mechanism.statistic import default_clip, run_statistic
 from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows, open_source, rows_of_dask
 from dpinfer.mechanism.trace.dpvi import run_dpvi
-from dpinfer.mechanism.trace.network_vi import NetworkVISettings, run_network_vi
 from dpinfer.mechanism.units import Clusters, Units
 from dpinfer.mechanism.unknowns.releases import release_bounds, release_categories, release_count
 from dpinfer.recipes import FisherScaling, GradientArguments, largest_natural_rate, steady_rate
@@ -44,7 +43,6 @@ __all__ = [
     "FisherScaling",
     "GradientArguments",
     "NetworkSettings",
-    "NetworkVISettings",
     "NewtonPlan",
     "OSRandomSource",
     "RandomSource",
@@ -75,7 +73,6 @@ __all__ = [
     "run_dp_sep",
     "run_dpvi",
     "run_network_dp_sep",
-    "run_network_vi",
     "run_newton",
     "run_statistic",
     "steady_rate",

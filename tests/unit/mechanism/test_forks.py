@@ -9,9 +9,9 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.errors import CheckpointError
-from dpinfer.mechanism import run_network_dp_sep, run_network_vi
+from dpinfer.lab.baselines import NetworkVISettings, run_network_vi
+from dpinfer.mechanism import run_network_dp_sep
 from dpinfer.mechanism.sums import gradients, network, sites
-from dpinfer.mechanism.trace.network_vi import NetworkVISettings
 from dpinfer.testing import InsecureRNG
 
 

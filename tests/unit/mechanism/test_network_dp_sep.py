@@ -10,16 +10,14 @@ from tests.reference import network_oracles as oracle
 import dpinfer as dpi
 from dpinfer.errors import InsecureReleaseError, RecordError
 from dpinfer.inference import network_posterior
-from dpinfer.lab.baselines import run_network_sep
+from dpinfer.lab.baselines import NetworkVISettings, run_network_sep, run_network_vi
 from dpinfer.mechanism import (
     NetworkSettings,
     _native,
     network_plan_arguments,
     run_network_dp_sep,
-    run_network_vi,
 )
 from dpinfer.mechanism.noise_keys import RandomSource
-from dpinfer.mechanism.trace.network_vi import NetworkVISettings
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.testing import InsecureRNG
 

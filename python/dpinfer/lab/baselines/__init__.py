@@ -23,6 +23,7 @@ from dpinfer.lab.baselines.gibbs.regression import (
     gibbs_ss_noisy_posterior,
 )
 from dpinfer.lab.baselines.network_sep import run_network_sep
+from dpinfer.lab.baselines.network_vi import NetworkVISettings, run_network_vi
 from dpinfer.lab.baselines.regression_statistics import release_regression_statistics
 from dpinfer.lab.baselines.sep import SEPArguments, SEPResult, run_sep
 from dpinfer.release.statistic import StatisticRelease
@@ -35,6 +36,7 @@ __all__ = [
     "EMArguments",
     "EMRelease",
     "ExponentialFamily",
+    "NetworkVISettings",
     "RegressionPrior",
     "SEPArguments",
     "SEPResult",
@@ -51,5 +53,6 @@ __all__ = [
     "run_dp_em",
     "run_dpvim",
     "run_network_sep",
+    "run_network_vi",
     "run_sep",
 ]

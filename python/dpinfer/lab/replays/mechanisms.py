@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer.accounting import Adjacency, PrivacyPlan
 from dpinfer.auditing.replay_scenario import Neighbour, Place, Scenario
+from dpinfer.lab.baselines import NetworkVISettings, run_network_vi
 from dpinfer.lab.replays.records import (
     FAR,
     N_RECORDS,
@@ -30,14 +31,12 @@ from dpinfer.lab.replays.statistics import statistics, unknowns
 from dpinfer.mechanism import (
     Clusters,
     NetworkSettings,
-    NetworkVISettings,
     RunCheckpoint,
     Units,
     plan_newton,
     run_dp_sep,
     run_dpvi,
     run_network_dp_sep,
-    run_network_vi,
     run_newton,
 )
 from dpinfer.models import (
@@ -460,7 +459,7 @@ def _network_vi() -> Scenario:
 
     records, other, far, refused = _network_records()
     neighbouring = tuple(neighbours(records, other, far, Adjacency.ADD_REMOVE, refused))
-    entry = "dpinfer.mechanism.run_network_vi"
+    entry = "dpinfer.lab.baselines.run_network_vi"
     return Scenario("run_network_vi", entry, run, records, neighbouring, ledger=True, skipped=SECRET)
 
 

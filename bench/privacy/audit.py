@@ -20,7 +20,8 @@ import numpy as np
 
 import dpinfer as dpi
 from dpinfer.accounting import Adjacency
-from dpinfer.auditing import audit, audit_one_run, replay_audit
+from dpinfer.auditing import audit, audit_one_run
+from dpinfer.lab.replays import replay_audit
 from dpinfer.lab.replays.commands import all_scenarios
 from dpinfer.mechanism.sums import gradients, network, sites
 from dpinfer.testing import InsecureRNG

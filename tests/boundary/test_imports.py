@@ -71,9 +71,9 @@ def test_exact_integers_are_read_in_three_places_alone():
         if re.search(r"integers_of_part\(|\.integers\b(?!\()", path.read_text(encoding="utf-8"))
     }
     assert readers == {
+        "lab/replays/native.py",
+        "lab/replays/recorder.py",
         "mechanism/newton/pass_records.py",
-        "mechanism/replay/native.py",
-        "mechanism/replay/recorder.py",
         "mechanism/silos/work.py",
         "mechanism/sums/parts.py",
     }

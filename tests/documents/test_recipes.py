@@ -10,12 +10,12 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.accounting import Adjacency
-from dpinfer.auditing import replay_audit
 from dpinfer.auditing.checks import check_neighbours, check_noise
 from dpinfer.auditing.paths import AuditPath
-from dpinfer.auditing.replay_scenario import Scenario
+from dpinfer.lab.replays import replay_audit
 from dpinfer.lab.replays.calls import fit_scenarios
 from dpinfer.lab.replays.records import N_RECORDS, neighbours, regression_records
+from dpinfer.lab.replays.scenario import Scenario
 from dpinfer.mechanism import open_source, run_statistic
 from dpinfer.mechanism._native import PartialSum
 from dpinfer.mechanism.newton.contributions import FeatureMeans

@@ -13,10 +13,10 @@ from tests.reference.plain_streams import plain_streams
 
 import dpinfer as dpi
 from dpinfer.lab.baselines import NetworkVISettings, run_dp_em, run_network_vi
+from dpinfer.lab.replays import TapeRecorder
 from dpinfer.mechanism import RunCheckpoint, run_network_dp_sep
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.noise_keys import RandomSource, noise_key
-from dpinfer.mechanism.replay import TapeRecorder
 
 N = 300
 KEY = bytes(range(32))

@@ -22,11 +22,11 @@ from tests.reference.own_newton_mutants import OWN_NEWTON_MUTANTS
 from tests.reference.replay_mutants import scenario_of
 
 import dpinfer
-from dpinfer.auditing import replay, replay_audit
 from dpinfer.cli.main import build_parser, main
+from dpinfer.lab.replays import NATIVE_NAMES, NoisedSum, TapeRecorder, replay_audit, show
+from dpinfer.lab.replays import audit as replay
 from dpinfer.lab.replays.commands import BUDGET, COMMAND_OPTIONS, PUBLIC_FACTS, all_scenarios, command_scenario, files
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.replay import NATIVE_NAMES, NoisedSum, TapeRecorder, show
 
 SCENARIOS = all_scenarios()
 MUTANTS = replay_mutants.MUTANTS | OWN_NEWTON_MUTANTS

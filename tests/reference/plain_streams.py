@@ -5,8 +5,8 @@ For comparisons with other code, and with other machines, whose elementary funct
 
 import contextlib
 
+from dpinfer.lab.replays import replace_everywhere
 from dpinfer.mechanism.noise_keys import noise_key, noise_step
-from dpinfer.mechanism.replay import replace_everywhere
 
 __all__ = ["plain_streams"]
 

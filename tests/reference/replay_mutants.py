@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from dpinfer.accounting import charge_run
+from dpinfer.lab.replays import replace_everywhere
 from dpinfer.lab.replays.calls import call_scenarios
 from dpinfer.lab.replays.commands import COMMAND_OPTIONS, command_scenario, files
 from dpinfer.lab.replays.mechanisms import library_scenarios
+from dpinfer.lab.replays.native import NativeSession
 from dpinfer.mechanism import _native, run_newton
 from dpinfer.mechanism.bounded_sum import released_sum
 from dpinfer.mechanism.lattice_sums import NormSum
-from dpinfer.mechanism.replay import replace_everywhere
-from dpinfer.mechanism.replay.native import NativeSession
 from dpinfer.mechanism.trace import dpvi
 from dpinfer.mechanism.unknowns import draws as unknown_draws
 from dpinfer.mechanism.unknowns import releases as unknowns

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.auditing import audit, replay_audit
+from dpinfer.auditing import audit
 from dpinfer.cli.main import main
+from dpinfer.lab.replays import replay_audit
 from dpinfer.lab.replays.calls import fit_scenarios
 from dpinfer.models import BetaBernoulli, LogisticRegression
 

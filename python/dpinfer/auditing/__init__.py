@@ -6,18 +6,14 @@
 from dpinfer.auditing.audit import audit
 from dpinfer.auditing.bounds import gaussian_lower_bound, one_run_lower_bound
 from dpinfer.auditing.one_run import audit_one_run
-from dpinfer.auditing.replay import ReplayCheck, ReplayResult, replay_audit
 from dpinfer.auditing.result import AuditCheck, AuditResult, OneRunResult
 
 __all__ = [
     "AuditCheck",
     "AuditResult",
     "OneRunResult",
-    "ReplayCheck",
-    "ReplayResult",
     "audit",
     "audit_one_run",
     "gaussian_lower_bound",
     "one_run_lower_bound",
-    "replay_audit",
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpinfer import plots
-from dpinfer.auditing import AuditResult, ReplayResult, audit, replay_audit
+from dpinfer.auditing import audit
 from dpinfer.cli.arguments import integer, interval, method
 from dpinfer.cli.errors import EXIT_DONE, EXIT_FAILED, public_arguments
 from dpinfer.cli.output import files_text, output_folder
@@ -75,6 +75,7 @@ def _audit(args: argparse.Namespace) -> int:
 
 def _replay(args: argparse.Namespace) -> int:
     # The replay runs the command line itself.
+    from dpinfer.lab.replays import replay_audit
     from dpinfer.lab.replays.calls import fit_scenarios
     from dpinfer.lab.replays.commands import all_scenarios
 
@@ -87,7 +88,7 @@ def _replay(args: argparse.Namespace) -> int:
     return _tell(result, lines if args.checks else [], files)
 
 
-def _tell(result: AuditResult | ReplayResult, lines: Sequence[tuple[bool, str]], files: Sequence[Path]) -> int:
+def _tell(result: Any, lines: Sequence[tuple[bool, str]], files: Sequence[Path]) -> int:
     """Print a result, the requested checks, and the names of written files."""
     sys.stdout.write(f"{result}\n")
     for passed, text in lines:

@@ -2,10 +2,10 @@
 
 from fractions import Fraction
 
-from dpinfer.auditing.replay import _law
+from dpinfer.lab.replays import NoisedSum
+from dpinfer.lab.replays.audit import _law
+from dpinfer.lab.replays.tape import Tape
 from dpinfer.mechanism.discrete_laplace import discrete_laplace
-from dpinfer.mechanism.replay import NoisedSum
-from dpinfer.mechanism.replay.tape import Tape
 
 
 def laplace_tape(noise, sensitivity, epsilon=1.0):

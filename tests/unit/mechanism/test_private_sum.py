@@ -14,10 +14,10 @@ from scipy import stats
 
 import dpinfer as dpi
 from dpinfer.accounting import account
-from dpinfer.auditing import replay_audit
-from dpinfer.auditing.replay_scenario import Scenario
 from dpinfer.errors import CheckpointError, RecordError, ReleaseFormatError
+from dpinfer.lab.replays import replay_audit
 from dpinfer.lab.replays.records import neighbours
+from dpinfer.lab.replays.scenario import Scenario
 from dpinfer.mechanism import RowSource, RunCheckpoint
 from dpinfer.mechanism.lattice_sums import NormSum
 from dpinfer.mechanism.private_run import PrivateRun

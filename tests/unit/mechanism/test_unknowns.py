@@ -12,8 +12,8 @@ import dpinfer as dpi
 from dpinfer._values import as_values
 from dpinfer.accounting import Adjacency, ApproximateEvent, PureEvent, SelfComposed
 from dpinfer.errors import RecordError
+from dpinfer.lab.replays import replace_everywhere
 from dpinfer.mechanism import CudaRows, RowSource
-from dpinfer.mechanism.replay import replace_everywhere
 from dpinfer.mechanism.unknowns import releases as unknowns
 from dpinfer.mechanism.unknowns import selection
 from dpinfer.mechanism.unknowns.draws import QuantileSearch

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from dpinfer.accounting import Adjacency
-from dpinfer.auditing.replay_scenario import Place, Scenario, stated_by
 from dpinfer.lab.baselines.bernstein_sheldon import release_statistics
 from dpinfer.lab.baselines.dp_em import run_dp_em
 from dpinfer.lab.baselines.dpvim import run_dpvim
@@ -17,6 +16,7 @@ from dpinfer.lab.baselines.gibbs.families import BinomialFamily
 from dpinfer.lab.baselines.regression_statistics import release_regression_statistics
 from dpinfer.lab.replays.mechanisms import SECRET, checkpointed, mixture_points
 from dpinfer.lab.replays.records import N_RECORDS, Records, neighbours, regression_records, single_column
+from dpinfer.lab.replays.scenario import Place, Scenario, stated_by
 from dpinfer.models import GaussianMixture, LinearRegression, LogisticRegression
 
 __all__ = ["baseline_scenarios"]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from dpinfer.accounting import Adjacency
-from dpinfer.auditing.replay_scenario import Neighbour, Place, Scenario, stated_by
 from dpinfer.errors import FallbackWarning
 from dpinfer.estimators import (
     BayesianLinearRegression,
@@ -23,6 +22,7 @@ from dpinfer.fitting import fit
 from dpinfer.formulas import regression
 from dpinfer.inference import PosteriorRequest
 from dpinfer.lab.replays.records import N_RECORDS, append, put
+from dpinfer.lab.replays.scenario import Neighbour, Place, Scenario, stated_by
 from dpinfer.methods import DoesNotApplyError, Target, find_method
 from dpinfer.models import BetaBernoulli, LinearRegression, LogisticRegression
 from dpinfer.tables import counts, crosstab, means

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from dpinfer import tabular
-from dpinfer.auditing.replay_scenario import DATASET, LEDGER, Neighbour, Place, Scenario, stated_by
 from dpinfer.lab.replays.baselines import baseline_scenarios
 from dpinfer.lab.replays.calls import DRAFT_TOML, SCHEMA_TOML, call_scenarios
 from dpinfer.lab.replays.mechanisms import library_scenarios
-from dpinfer.mechanism.replay import replace_everywhere
+from dpinfer.lab.replays.recorder import replace_everywhere
+from dpinfer.lab.replays.scenario import DATASET, LEDGER, Neighbour, Place, Scenario, stated_by
 from dpinfer.release import load_release
 from dpinfer.tabular import Schema, Table, reading
 

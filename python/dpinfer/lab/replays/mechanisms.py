@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer.accounting import Adjacency, PrivacyPlan
-from dpinfer.auditing.replay_scenario import Neighbour, Place, Scenario
 from dpinfer.lab.baselines import NetworkVISettings, run_network_vi
 from dpinfer.lab.replays.records import (
     FAR,
@@ -27,6 +26,7 @@ from dpinfer.lab.replays.records import (
     single_column,
     single_precision,
 )
+from dpinfer.lab.replays.scenario import Neighbour, Place, Scenario
 from dpinfer.lab.replays.statistics import statistics, unknowns
 from dpinfer.mechanism import (
     Clusters,

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from dpinfer._arrays import FloatArray
 from dpinfer.accounting import Adjacency
-from dpinfer.auditing.replay_scenario import Neighbour
+from dpinfer.lab.replays.scenario import Neighbour
 from dpinfer.mechanism import RowSource, ShardedRows
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel, PoissonRegression
 

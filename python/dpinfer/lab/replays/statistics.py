@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.accounting import Adjacency
-from dpinfer.auditing.replay_scenario import Place, Scenario
 from dpinfer.lab.replays.records import FAR, N_RECORDS, Records, in_blocks, in_shards, neighbours, single_column
+from dpinfer.lab.replays.scenario import Place, Scenario
 from dpinfer.mechanism import private_sum, release_bounds, release_categories, release_count, run_statistic
 from dpinfer.models import BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
 

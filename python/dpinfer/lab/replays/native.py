@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpinfer.mechanism.replay.tape import NoisedSum, show
+from dpinfer.lab.replays.tape import NoisedSum, show
 
 # Names of the compiled module by their use of records; other names are refused.
 _SESSIONS = ("StepSession", "AffineSession", "NetworkSession", "mixture_sites", "binary_sites")

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from dpinfer.lab.replays.native import wrapped_module
+from dpinfer.lab.replays.tape import NoisedSum, Tape, show, upward
 from dpinfer.mechanism import _native, counts, discrete_laplace
-from dpinfer.mechanism.replay.native import wrapped_module
-from dpinfer.mechanism.replay.tape import NoisedSum, Tape, show, upward
 from dpinfer.mechanism.sums import parts
 from dpinfer.mechanism.unknowns import selection, thresholds
 

@@ -22,7 +22,7 @@ from dpinfer.accounting import (
     SampledWithoutReplacement,
     SelfComposed,
 )
-from dpinfer.mechanism.replay import NoisedSum
+from dpinfer.lab.replays.tape import NoisedSum
 
 # How often each mechanism, or the epsilon of all that are pure, and the delta of those that may fail.
 Mechanisms: TypeAlias = "Counter[tuple[Any, ...]]"

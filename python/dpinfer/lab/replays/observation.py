@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from dpinfer.mechanism.replay import show
+from dpinfer.lab.replays.tape import show
 
 _NOW = datetime.datetime(2001, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)  # an arbitrary fixed time
 _CLOCKS = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns")

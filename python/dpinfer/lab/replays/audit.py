@@ -16,8 +16,10 @@ from scipy import stats
 
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer.accounting import PrivacyLedger
-from dpinfer.auditing.observation import Observation, differences, observe
-from dpinfer.auditing.replay_scenario import (
+from dpinfer.errors import RecordError, SchemaError
+from dpinfer.lab.replays.observation import Observation, differences, observe
+from dpinfer.lab.replays.recorder import TapeRecorder
+from dpinfer.lab.replays.scenario import (
     DATASET,
     LEDGER,
     Mechanisms,
@@ -28,8 +30,7 @@ from dpinfer.auditing.replay_scenario import (
     mechanisms_of_event,
     missing,
 )
-from dpinfer.errors import RecordError, SchemaError
-from dpinfer.mechanism.replay import NoisedSum, Tape, TapeRecorder
+from dpinfer.lab.replays.tape import NoisedSum, Tape
 
 # With which a correct mechanism's noise fails, for each scenario; keys are frozen, so that it fails always or never.
 NOISE_RATE = 1e-9

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._sinks import csv_cell, printable, terminal_text
 from dpinfer.accounting import LedgerAccount
 from dpinfer.cli.arguments import POSTERIORS, posterior_request
@@ -40,7 +40,6 @@ from dpinfer.tabular import Schema, SchemaDraft, UnreadTable
 
 __all__ = ["check_formula_options", "run_regression", "write_regression"]
 
-FloatArray = npt.NDArray[np.float64]
 
 _BINARY = ("binomial", "probit")
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._sinks import printable
 from dpinfer._validate import check_choice
 from dpinfer.accounting import Composed, LedgerAccount, PrivacyPlan, account
@@ -46,7 +46,6 @@ __all__ = [
     "tell_failures",
 ]
 
-FloatArray = npt.NDArray[np.float64]
 
 _CALIBRATION_BINS = 10  # as in the published calibration tables (NA-DPVI 2025, section 4.4)
 

@@ -6,8 +6,9 @@ on one record.  :func:`regression` hands the records to :func:`dpinfer.fit`; eve
 """
 
 from dpinfer.formulas.coefficients import CoefficientTable
+from dpinfer.formulas.columns import DesignColumn
 from dpinfer.formulas.comparison import ModelComparison
-from dpinfer.formulas.design import Design, DesignColumn, design
+from dpinfer.formulas.design import Design, design
 from dpinfer.formulas.mixed import MixedFit
 from dpinfer.formulas.persons import EffectComparison, PersonFit
 from dpinfer.formulas.result import RegressionFit, RegressionSummary, load_regression

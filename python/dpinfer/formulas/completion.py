@@ -13,7 +13,8 @@ from dpinfer.accounting import Adjacency, as_adjacency
 from dpinfer.fitting import plan_fit
 from dpinfer.fitting.one_call import as_request
 from dpinfer.fitting.unknown import keep_with, try_out
-from dpinfer.formulas.design import MOST_COLUMNS, Design, count_columns, design
+from dpinfer.formulas.columns import MOST_COLUMNS, count_columns
+from dpinfer.formulas.design import Design, design
 from dpinfer.formulas.design_files import save_first
 from dpinfer.formulas.factors import FormulaError, compile_factor
 from dpinfer.formulas.records import UnreadRecords, unread_columns

@@ -32,6 +32,21 @@ def labelled(design: Design, name: str) -> str:
     return pattern.sub(lambda found: labels.get(found[0], found[0]), name)
 
 
+def in_table_units(design: Design, text: str) -> str:
+    """Return a text about the posterior, which is in scaled units, for readers of the table."""
+    scale = f"{design.response_scale:.4g} units"
+    for of_model, of_table in (
+        ("(squared units of the response)", f"(in squares of {scale} of the response)"),
+        (
+            "response_scale is far too large: use one within a factor of 10 of the responses' size",
+            "response's bounds are far too wide, or most responses lie at their middle: declare closer bounds",
+        ),
+        ("declare a larger feature_scale", "declare the columns' mean and sd"),
+    ):
+        text = text.replace(of_model, of_table)
+    return text
+
+
 def estimates(
     design: Design, table: CoefficientTable, reference: Mapping[str, float] | None = None
 ) -> list[EstimateRow]:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from dpinfer.fitting.report import ReportContent, found_width, render
 from dpinfer.formulas.arviz_export import regression_to_arviz, shown
 from dpinfer.formulas.coefficients import CoefficientTable, combination, tabulate
 from dpinfer.formulas.comparison import ModelComparison, chosen_weights, compare_without
-from dpinfer.formulas.design import Design
+from dpinfer.formulas.design import COUNTS, Design
 from dpinfer.formulas.design_files import DESIGN_FILE, load_design, save_design
 from dpinfer.formulas.effects import complete_points, marginal_effects, predicted_mean
 from dpinfer.formulas.records import predictors
-from dpinfer.formulas.report import columns_section, estimates, labelled
+from dpinfer.formulas.report import columns_section, estimates, in_table_units, labelled
 from dpinfer.inference import Posterior, SyntheticSets
 from dpinfer.inference.posterior.predictive import draw_records
 from dpinfer.models import OwnModel
@@ -36,12 +37,7 @@ _FAMILIES = {
     "probit": "Probit",
     "negativebinomial": "Negative binomial",
 }
-_RATIOS = {
-    "binomial": "odds ratios",
-    "multinomial": "odds ratios",
-    "poisson": "rate ratios",
-    "negativebinomial": "rate ratios",
-}
+_RATIOS = dict.fromkeys(("binomial", "multinomial"), "odds ratios") | dict.fromkeys(COUNTS, "rate ratios")
 
 
 @dataclass(frozen=True)
@@ -407,7 +403,7 @@ class RegressionFit:
         notes += ["; ".join(described)] if described else []
         inner = self.posterior.summary()
         notes += [f"warning: {message}" for message in inner.warnings]
-        notes += self._in_table_units(inner.verdict).splitlines()
+        notes += in_table_units(self.design, inner.verdict).splitlines()
         notes += filter(None, [found_width(self.plan, self.posterior)])
         return RegressionSummary(title, self.release.guarantee, table, tuple(notes))
 
@@ -450,22 +446,8 @@ class RegressionFit:
             scale="coefficients for a change of one public standard deviation of the column",
             level=level,
             columns=columns_section(self.design),
-            in_units=self._in_table_units,
+            in_units=partial(in_table_units, self.design),
         )
-
-    def _in_table_units(self, text: str) -> str:
-        """Return a text about the posterior, which is in scaled units, for readers of the table."""
-        scale = f"{self.design.response_scale:.4g} units"
-        for of_model, of_table in (
-            ("(squared units of the response)", f"(in squares of {scale} of the response)"),
-            (
-                "response_scale is far too large: use one within a factor of 10 of the responses' size",
-                "response's bounds are far too wide, or most responses lie at their middle: declare closer bounds",
-            ),
-            ("declare a larger feature_scale", "declare the columns' mean and sd"),
-        ):
-            text = text.replace(of_model, of_table)
-        return text
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save everything to a folder; :func:`load_regression` reads it.

@@ -13,6 +13,7 @@ import dpinfer as dpi
 from dpinfer.errors import FallbackWarning, ReleaseFormatError, SchemaError
 from dpinfer.formulas import design, load_regression
 from dpinfer.formulas.records import UnreadRecords
+from dpinfer.formulas.report import in_table_units
 from dpinfer.tabular import Schema
 from dpinfer.testing import InsecureRNG
 
@@ -171,7 +172,7 @@ def test_another_posterior_of_the_release_takes_the_place(linear, table):
 def test_checks_of_the_release_are_told_in_words_of_the_table(linear):
     fit, _ = linear
     told = "The response_scale is far too large: use one within a factor of 10 of the responses' size"
-    found = fit._in_table_units(told)
+    found = in_table_units(fit.design, told)
     assert found.startswith("The response's bounds are far too wide")
     assert found.endswith("declare closer bounds")
 

@@ -6,8 +6,8 @@ import pytest
 import dpinfer as dpi
 from dpinfer.errors import SchemaError
 from dpinfer.formulas import completion, design
+from dpinfer.formulas.columns import MOST_COLUMNS, count_columns
 from dpinfer.formulas.completion import _most_labels
-from dpinfer.formulas.design import MOST_COLUMNS, count_columns
 from dpinfer.tabular import Schema, SchemaDraft
 from dpinfer.testing import InsecureRNG
 

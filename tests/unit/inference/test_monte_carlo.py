@@ -81,5 +81,5 @@ def test_quadrature_has_no_monte_carlo_error(release):
     assert not error.drawn
     assert not np.any(error.quantile)
     assert "mcse" not in str(posterior.summary())
-    with pytest.raises(ValueError, match="q must be one-dimensional"):
+    with pytest.raises(ValueError, match="q must be a number or one-dimensional"):
         posterior.monte_carlo_error([0.0])

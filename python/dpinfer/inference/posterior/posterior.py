@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import Guarantee
 from dpinfer.inference.posterior.causes import causes
@@ -22,19 +23,20 @@ from dpinfer.inference.posterior.theta import DrawnTheta, ParameterSpace, ThetaD
 from dpinfer.inference.posterior.units import Units
 from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, Model
 
-__all__ = ["Posterior"]
-
-FloatArray = npt.NDArray[np.float64]
-
 SPACES = ("constrained", "unconstrained")
 
 _HERMITE_NODES = 31  # exact to degree 61
 _MAP_DRAWS = 16_384  # Monte Carlo error below 1% of a standard deviation
 _MAP_SEED = 20_250_101  # an arbitrary seed
 
+_nothing = partial(np.empty, 0)
 
-def _nothing() -> FloatArray:
-    return np.empty(0)
+
+def _levels(q: npt.ArrayLike) -> FloatArray:
+    levels = np.atleast_1d(check_float_array("q", q))
+    if levels.ndim > 1 or not np.all((levels > 0.0) & (levels < 1.0)):
+        raise ValueError("q must be a number or one-dimensional, and lie in (0, 1)")
+    return levels
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -160,8 +162,7 @@ class Posterior:
     def mean(self) -> FloatArray:
         """Posterior mean in the model's own space, (n,).
 
-        Exact if the map is linear, by quadrature if it acts on one coordinate, and otherwise (a softmax)
-        from 16384 draws with a fixed seed.
+        Exact if the map is linear, by quadrature if it acts on one coordinate, else from 16384 draws with a fixed seed.
         """
         return self._moments[0].copy()
 
@@ -174,8 +175,7 @@ class Posterior:
     def cov(self) -> FloatArray:
         """Posterior covariance in the model's own space, (n, n).
 
-        Exact where the map is linear or the coordinates are independent, otherwise from 16384 draws with a fixed
-        seed.
+        Exact where the map is linear or the coordinates are independent, else from 16384 draws with a fixed seed.
         """
         space = self._space
         if np.all(space.identity | space.linear):
@@ -206,13 +206,7 @@ class Posterior:
         TypeError, ValueError
             If `q` is not in (0, 1).
         """
-        levels = check_float_array("q", q)
-        scalar = np.ndim(q) == 0
-        if levels.ndim > 1:
-            raise ValueError(f"q must be a number or one-dimensional, got {levels.ndim} dimensions")
-        levels = levels.reshape(-1)
-        if not np.all((levels > 0.0) & (levels < 1.0)):
-            raise ValueError("q must lie in (0, 1)")
+        levels, scalar = _levels(q), np.ndim(q) == 0
         check_choice("space", space, SPACES)
         result = self.distribution.marginals.quantile(levels)
         if space == "constrained" and not np.all(self._space.identity):
@@ -249,10 +243,7 @@ class Posterior:
         ----------
         q : 1-d array in (0, 1)
         """
-        levels = np.atleast_1d(check_float_array("q", q))
-        if levels.ndim > 1 or not np.all((levels > 0.0) & (levels < 1.0)):
-            raise ValueError("q must be one-dimensional and lie in (0, 1)")
-        return monte_carlo_error(self, levels)
+        return monte_carlo_error(self, _levels(q))
 
     def mapped_draws(self, index: int) -> FloatArray | None:
         """Return the draws that represent one parameter in the model's own space, None if not needed."""

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton.own_made_up import MadeUp
 from dpinfer.mechanism.newton.own_rows import N_DRAWS, draw_sizes
 from dpinfer.models import OwnModel
@@ -13,7 +13,6 @@ from dpinfer.models.person_model import PersonModel
 
 __all__ = ["SimulatedBounds", "simulate_bounds", "symmetric_inverse_root"]
 
-FloatArray = npt.NDArray[np.float64]
 
 _WEIGHT_LEVEL = 0.95  # of made-up records' lengths: longer ones weigh less
 _CLIP_LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)  # tried: quantiles of made-up scores

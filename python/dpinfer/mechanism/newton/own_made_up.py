@@ -3,15 +3,14 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton.own_rows import N_DRAWS, PERSON_DRAWS, PERSONS_STREAM, kernel_scores
 from dpinfer.models import OwnModel
 from dpinfer.models.person_model import PersonModel
 
 __all__ = ["MadeUp"]
 
-FloatArray = npt.NDArray[np.float64]
 
 _PERSONS = 2 * N_DRAWS // PERSON_DRAWS
 

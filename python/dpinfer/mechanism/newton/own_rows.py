@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import Query, ReadRecords
 from dpinfer.models import OwnModel
@@ -37,7 +38,6 @@ __all__ = [
     "score_vector",
 ]
 
-FloatArray = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
 
 # A record's slope has a Frobenius norm of at most this times the bound of its squared score.

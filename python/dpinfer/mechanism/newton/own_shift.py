@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton.own_bounds import SimulatedBounds
 from dpinfer.mechanism.newton.own_made_up import MadeUp
 from dpinfer.mechanism.newton.own_rows import draw_sizes, score_norms, score_vector
@@ -15,7 +16,6 @@ from dpinfer.models.person_model import PersonModel
 
 __all__ = ["ExpectedScore", "NormalPosterior", "simulate_reach", "simulate_shift"]
 
-FloatArray = npt.NDArray[np.float64]
 
 _ROWS, _GROUPS, _PAIRS = 500, 10, 8  # made-up records, groups of them for the jackknife, pairs of truths
 _LONGER = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # tried in turn, while the expected score is short of the released one

@@ -1,0 +1,125 @@
+"""The columns of a design: which there are, from the formula and the schema, and their public units.
+
+**Privacy.** Reads no records.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpinfer._arrays import FloatArray
+from dpinfer.formulas.factors import Factor, FormulaError, Part, Values, compile_factor
+from dpinfer.formulas.grammar import Formula, parse
+from dpinfer.formulas.reference_points import reference_values
+from dpinfer.tabular import IgnoredColumn, Schema
+
+_COLLINEAR = 1e-9  # of a correlation matrix: far above rounding, 1e-15, far below any useful column
+MOST_COLUMNS = 2000  # the time of a pass grows as its square, that of a posterior as its cube
+
+
+@dataclass(frozen=True)
+class DesignColumn:
+    """One column of the design matrix.
+
+    Parameters
+    ----------
+    name : str
+        As a statistician writes it: ``age``, ``job[T.clerk]``, ``age:sex[T.male]``.
+    parts : tuple of Part
+        Whose product it is, in the user's units.
+    term : tuple of str
+        The factors of its term in the formula.
+    offset, scale : float
+        Public; the model sees (value - offset) / scale.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    term: tuple[str, ...] = ()
+    offset: float = 0.0
+    scale: float = 1.0
+
+    def evaluate(self, values: Values) -> FloatArray:
+        """Return the column in the user's units, (N,)."""
+        result = self.parts[0].evaluate(values)
+        for part in self.parts[1:]:
+            result = result * part.evaluate(values)
+        return result
+
+
+def columns_of(parsed: Formula, factors: dict[str, Factor]) -> list[DesignColumn]:
+    """Return the columns in the user's units."""
+    terms = {frozenset(term) for term in parsed.terms} | ({frozenset[str]()} if parsed.intercept else set())
+    columns: list[DesignColumn] = []
+    full_margin = parsed.intercept
+    for term in parsed.terms:
+        products: list[tuple[Part, ...]] = [()]
+        for text in term:
+            margin = frozenset(term) - {text}
+            contrast = margin in terms if margin else full_margin
+            if factors[text].base is not None and not margin:
+                # The first factor with all its levels makes up for the intercept.
+                full_margin = True
+            coded = factors[text].coded(contrast=contrast)
+            products = [(*product, part) for product in products for part in coded]
+        columns += [DesignColumn(":".join(part.label for part in parts), parts, term) for parts in products]
+    return columns
+
+
+def told_apart(columns: Sequence[DesignColumn]) -> list[DesignColumn]:
+    """Return the columns with distinct names: a released label may spell the name of another column."""
+    taken: set[str] = set()
+    names = []
+    for column in columns:
+        name, number = column.name, 2
+        while name in taken:
+            name, number = f"{column.name} ({number})", number + 1
+        taken.add(name)
+        names.append(replace(column, name=name))
+    return names
+
+
+def count_columns(formula: str, schema: Schema) -> int:
+    """Return how many columns a formula gives, without making them.
+
+    **Privacy.** Reads no records.
+    """
+    parsed = parse(formula, tuple(column.name for column in schema.columns if not isinstance(column, IgnoredColumn)))
+    return len(columns_of(parsed, {text: compile_factor(text, schema) for term in parsed.terms for text in term}))
+
+
+def scaled_columns(
+    columns: Sequence[DesignColumn], schema: Schema, used: frozenset[str], *, intercept: bool, completed: bool
+) -> tuple[tuple[DesignColumn, ...], FloatArray]:
+    """Return the columns with their units, and the public second moments of (z, 1)."""
+    values = reference_values(schema, used)
+    matrix = np.column_stack([column.evaluate(values) for column in columns])
+    indicator = np.all((matrix == 0.0) | (matrix == 1.0), axis=0)
+    offset = np.where(indicator, 0.0, matrix.mean(axis=0)) if intercept else np.zeros(len(columns))
+    scale = np.where(indicator, 1.0, matrix.std(axis=0) if intercept else np.sqrt(np.mean(matrix**2, axis=0)))
+    still = np.flatnonzero((scale <= 0.0) | (np.ptp(matrix, axis=0) == 0.0))
+    if completed:
+        scale[still] = 1.0
+    elif still.size and intercept:
+        raise FormulaError(f"formula must have terms that vary: {columns[int(still[0])].name!r} does not")
+    z = np.column_stack([(matrix - offset) / scale, np.ones(len(matrix))])
+    moments = z.T @ z / len(z)
+    if completed:
+        # An empty column gets the size of the others.
+        np.fill_diagonal(moments, np.where(np.diag(moments) > 0.0, np.diag(moments), 1.0))
+    root = np.sqrt(np.diag(moments))
+    inner = slice(None) if intercept else slice(None, -1)
+    if not completed and np.linalg.eigvalsh((moments / root[:, None] / root)[inner, inner])[0] < _COLLINEAR:
+        raise FormulaError(
+            "formula must not have terms that are linear combinations of others for any records "
+            "(with an interaction, add its main effects: a * b)"
+        )
+    scaled: list[Any] = [
+        DesignColumn(column.name, column.parts, column.term, float(shift), float(unit))
+        for column, shift, unit in zip(columns, offset, scale, strict=True)
+    ]
+    moments = 0.5 * (moments + moments.T)
+    moments[-1, -1] = 1.0
+    return tuple(scaled), moments

@@ -403,7 +403,7 @@ def test_what_the_command_leaves(tmp_path, capsys, monkeypatch, caplog):
     def fail(*arguments, **options):
         raise ValueError(f"unforeseen: {WORD} {NUMBERS[0]}")
 
-    monkeypatch.setattr("dpinfer.cli.pipeline.run_dpvi", fail)
+    monkeypatch.setattr("dpinfer.cli.trace.run_dpvi", fail)
     assert call([*argv[:2], *argv[2:6], "--overwrite", *QUICK]) == 1
     assert_clean("the command", "".join(capsys.readouterr()))
 

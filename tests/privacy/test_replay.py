@@ -50,7 +50,7 @@ READ_WITHOUT_PRIVACY = {
     "dpinfer.lab.baselines.network_sep.run_network_sep": "not private, and says so",
     "dpinfer.tabular.table.read_table": "returns the records; the replay of the command line reads through it",
     "dpinfer.tabular.checking.check_table": "not private, for the curator alone, and says so",
-    "dpinfer.cli.pipeline.spend": "the replay of the command line runs it",
+    "dpinfer.cli.pipeline.count_records": "leaks, and says so",
     "dpinfer.fitting.unknown.release_arguments": "the replay of dpinfer.fit runs it",
     "dpinfer.fitting.unknown.release_numbers": "the replays of dpinfer.fit and of the estimators run it",
     "dpinfer.mechanism.checkpoint.begun": "the tag of the records stays in a secret file",

@@ -1,205 +1,157 @@
-"""``dpinfer fit``: a private regression of a file by the mechanism that a plan chooses, in the units of the table."""
+"""The route of ``dpinfer fit`` for a regression by the mechanism that a plan chooses, in the units of the table."""
 
 import argparse
-import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._sinks import csv_cell, printable, terminal_text
-from dpinfer.accounting import LedgerAccount
-from dpinfer.cli.arguments import POSTERIORS, posterior_request
-from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
-from dpinfer.cli.fit import (
-    COUNT_FROM_DATA,
-    COUNT_LEAK,
-    account_of,
-    check_target,
-    drafted_schema,
-    named_account,
-)
+from dpinfer._sinks import csv_cell, terminal_text
+from dpinfer.cli.arguments import posterior_request
+from dpinfer.cli.errors import public_arguments
 from dpinfer.cli.output import OutputFolder, files_text
 from dpinfer.cli.pictures import draw_all
-from dpinfer.cli.pipeline import after_spending, calibration_of, interruptible, tell_failures
+from dpinfer.cli.pipeline import (
+    COUNT_LEAK,
+    account_of,
+    calibration_of,
+    check_target,
+    count_records,
+    drafted_schema,
+    named_account,
+    tell_failures,
+)
 from dpinfer.cli.summary import as_comment
 from dpinfer.errors import FallbackWarning
-from dpinfer.fitting import FitPlan
 from dpinfer.fitting.files import RELEASE_FILE
 from dpinfer.fitting.report import render
 from dpinfer.formulas import RegressionFit, plan_regression, regression
 from dpinfer.formulas.completion import Completion
 from dpinfer.formulas.design import Design, design
 from dpinfer.formulas.records import UnreadRecords
-from dpinfer.inference import PosteriorRequest
 from dpinfer.tabular import Schema, SchemaDraft, UnreadTable
 
-__all__ = ["check_formula_options", "run_regression", "write_regression"]
 
+class RegressionRoute:
+    """The route of a regression by the mechanism that a plan chooses: of a formula, or logistic on all columns.
 
-_BINARY = ("binomial", "probit")
+    **Privacy.** Reads no records before :meth:`spend`, unless what is public is to be read from them.
+    """
 
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args, self._notes = args, list[str]()
+        self._request = replace(posterior_request(args), progress=True)
+        self._n_records: int | None = args.n_records
+        self._schema = self._declared()
+        self._formula, self._family = args.formula, args.family or "gaussian"
+        if args.formula is None:
+            self._formula, self._family = self._on_all_columns(), "binomial"
+        if isinstance(self._schema, SchemaDraft):
+            self._account = named_account(args)
+            fitted = self._stand_in(self._schema)
+        else:
+            fitted = self._planned(self._schema)
+        with public_arguments():
+            # The names of the columns are public; a file without them is refused before anything is spent.
+            UnreadRecords(args.file, fitted, unit=args.clusters or "")
+            if args.test is not None:
+                UnreadRecords(args.test, fitted)
+        self.need_bytes = 64 * len(fitted.model.names) ** 2 + (1 << 20)
 
-def check_formula_options(args: argparse.Namespace) -> None:
-    """Refuse options that belong to fits without a formula; no file is opened."""
-    if args.formula is None:
-        raise UsageError("--family, --weights and --clusters need --formula")
-    if args.schema is None or (args.n_records is None and args.unknown is None):
-        raise UsageError("--formula needs --schema and --n-records: the design and the plan follow from them")
-    if args.method in POSTERIORS:
-        raise UsageError(f"--method must be a method of fits with --formula, auto say, got {args.method}")
-    if args.target is not None:
-        raise UsageError("--target cannot be given with --formula")
-    if args.weights and args.test is not None:
-        raise UsageError("--test cannot be given with --weights: its calibration counts every record once")
-    if args.unknown is not None and (args.weights or args.clusters):
-        raise UsageError("--weights and --clusters cannot be given with --unknown")
-    if args.test is not None and args.family not in _BINARY:
-        raise UsageError("--test needs a response of two categories: --family binomial or probit")
+    def _declared(self) -> Schema | SchemaDraft:
+        if self._args.unknown is not None:
+            return SchemaDraft.load(self._args.schema)
+        return drafted_schema(self._args, self._notes) if self._args.schema is None else Schema.load(self._args.schema)
 
+    def _on_all_columns(self) -> str:
+        """Return the formula of the schema's target, having counted the records where their number is not given."""
+        schema = self._schema
+        declared = schema.placeholder if isinstance(schema, SchemaDraft) else schema
+        check_target(declared, self._args.target)
+        if self._n_records is None and isinstance(schema, Schema):
+            self._n_records = count_records(UnreadTable(self._args.file, schema), self._notes)
+            self._schema = replace(schema, leaks=(*schema.leaks, COUNT_LEAK))
+        return f"`{'' if declared.target is None else declared.target.name}` ~ ."
 
-@dataclass(frozen=True)
-class _Asked:
-    """The design of a fit, from public knowledge (or with stated leaks)."""
+    def _stand_in(self, draft: SchemaDraft) -> Design:
+        """Return a stand-in for the later design, and refuse designs that could fail; no data is read."""
+        args = self._args
+        fit = {
+            "epsilon": args.epsilon,
+            "delta": args.delta,
+            "n_records": self._n_records,
+            "method": args.method,
+            "ledger": self._account,
+            "posterior": self._request,
+        }
+        with public_arguments():
+            return Completion.of(
+                self._formula, draft, list(args.unknown), family=self._family, prior_scale=args.prior_scale, fit=fit
+            ).stand_in
 
-    formula: str
-    family: str
-    schema: Schema | SchemaDraft
-    n_records: int | None
-    notes: Sequence[str] = ()
-
-
-def run_regression(args: argparse.Namespace) -> int:
-    """Check public arguments, charge, read the records, save the release, and analyse it."""
-    design_request = _asked(args)
-    request = replace(posterior_request(args), progress=True)
-    plan: FitPlan | None = None
-    if isinstance(design_request.schema, SchemaDraft):
-        account = named_account(args)
-        fitted = _completed(args, design_request, design_request.schema, account, request)
-    else:
+    def _planned(self, schema: Schema) -> Design:
+        """Return the design, having planned and checked the fit; no data is read."""
+        args = self._args
+        made: dict[str, Any] = {"family": self._family, "prior_scale": args.prior_scale, "weights": args.weights}
         with public_arguments():
             plan = plan_regression(
-                design_request.formula,
-                family=design_request.family,
-                schema=design_request.schema,
+                self._formula,
+                schema=schema,
                 epsilon=args.epsilon,
                 delta=args.delta,
-                n_records=design_request.n_records or 1,
+                n_records=self._n_records or 1,
                 method=args.method,
-                prior_scale=args.prior_scale,
-                weights=args.weights,
                 clusters=args.clusters,
+                **made,
             )
-            plan.check(request)
-            fitted = design(
-                design_request.formula,
-                design_request.schema,
-                family=design_request.family,
-                prior_scale=args.prior_scale,
-                weights=args.weights,
-            )
-        account = account_of(args, plan, plan.event)
-    with public_arguments():
-        # The names of the columns are public; a file without them is refused before anything is spent.
-        UnreadRecords(args.file, fitted, unit=args.clusters or "")
-        if args.test is not None:
-            UnreadRecords(args.test, fitted)
-    size = 64 * len(fitted.model.names) ** 2 + (1 << 20)
-    with OutputFolder(args.out, need_bytes=size, overwrite=args.overwrite) as folder:
+            plan.check(self._request)
+            fitted = design(self._formula, schema, **made)
+        self._account = account_of(args, plan.adjacency, plan.event)
+        return fitted
+
+    def spend(self, folder: OutputFolder) -> RegressionFit:
+        """Run the mechanism and infer the posterior; each is saved at once.
+
+        **Privacy.** Reads the records, through :func:`dpinfer.regression` and when the ledger is charged.
+        """
+        args = self._args
         if args.overwrite:
             folder.release_path.unlink(missing_ok=True)
-        for note in design_request.notes:
-            sys.stderr.write(f"dpinfer: warning: {note}\n")
-        with interruptible(folder, args.checkpoint, charged=account is not None):
-            fit = _fitted(args, design_request, account, folder, request)
-        with after_spending(folder):
-            text = write_regression(fit, args.level, folder, test=args.test, notes=design_request.notes)
-        sys.stdout.write(f"{terminal_text(str(fit.choice))}\n\n{text}")
-    return EXIT_DONE
+        tell_failures(self._notes)
+        options = {name: getattr(args, name) for name in ("checkpoint", "weights", "clusters")}
+        options = {name: value for name, value in options.items() if value is not None}
+        if args.unknown is not None:
+            options["unknown"] = list(args.unknown)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", FallbackWarning)
+            fit = regression(
+                self._formula,
+                args.file,
+                family=self._family,
+                schema=self._schema,
+                epsilon=args.epsilon,
+                delta=args.delta,
+                n_records=self._n_records,
+                method=args.method,
+                ledger=self._account,
+                path=folder.path,
+                prior_scale=args.prior_scale,
+                posterior=self._request,
+                progress=True,
+                n_threads=args.threads,
+                **options,
+            )
+        tell_failures([str(item.message) for item in caught])
+        return fit
 
-
-def _fitted(
-    args: argparse.Namespace,
-    asked: _Asked,
-    account: LedgerAccount | None,
-    folder: OutputFolder,
-    request: PosteriorRequest,
-) -> RegressionFit:
-    options: dict[str, Any] = {} if args.checkpoint is None else {"checkpoint": args.checkpoint}
-    options |= {name: getattr(args, name) for name in ("weights", "clusters") if getattr(args, name) is not None}
-    if args.unknown is not None:
-        options["unknown"] = list(args.unknown)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", FallbackWarning)
-        fit = regression(
-            asked.formula,
-            args.file,
-            family=asked.family,
-            schema=asked.schema,
-            epsilon=args.epsilon,
-            delta=args.delta,
-            n_records=asked.n_records,
-            method=args.method,
-            ledger=account,
-            path=folder.path,
-            prior_scale=args.prior_scale,
-            posterior=request,
-            progress=True,
-            n_threads=args.threads,
-            **options,
-        )
-    for item in caught:
-        sys.stderr.write(f"dpinfer: warning: {printable(item.message)}\n")
-    return fit
-
-
-def _asked(args: argparse.Namespace) -> _Asked:
-    """Return the design: of the formula, or of a logistic regression on all columns of the schema."""
-    notes: list[str] = []
-    schema: Schema | SchemaDraft
-    if args.unknown is not None:
-        schema = SchemaDraft.load(args.schema)
-    else:
-        schema = drafted_schema(args, notes) if args.schema is None else Schema.load(args.schema)
-    if args.formula is not None:
-        return _Asked(args.formula, args.family or "gaussian", schema, args.n_records)
-    declared = schema.placeholder if isinstance(schema, SchemaDraft) else schema
-    check_target(declared, args.target)
-    n_records = args.n_records
-    if n_records is None and isinstance(schema, Schema):
-        # No ledger: nothing is charged, and everything that follows says that the number leaks.
-        n_records = len(UnreadTable(args.file, schema).read().X)
-        schema = replace(schema, leaks=(*schema.leaks, COUNT_LEAK))
-        notes.append(COUNT_FROM_DATA)
-    target = "" if declared.target is None else declared.target.name
-    return _Asked(f"`{target}` ~ .", "binomial", schema, n_records, notes)
-
-
-def _completed(
-    args: argparse.Namespace,
-    asked: _Asked,
-    draft: SchemaDraft,
-    account: LedgerAccount | None,
-    request: PosteriorRequest,
-) -> Design:
-    """Return a stand-in for the later design, and refuse designs that could fail; no data is read."""
-    fit = {
-        "epsilon": args.epsilon,
-        "delta": args.delta,
-        "n_records": asked.n_records,
-        "method": args.method,
-        "ledger": account,
-        "posterior": request,
-    }
-    with public_arguments():
-        return Completion.of(
-            asked.formula, draft, list(args.unknown), family=asked.family, prior_scale=args.prior_scale, fit=fit
-        ).stand_in
+    def write(self, result: RegressionFit, folder: OutputFolder) -> str:
+        """Write the table, the schema and the report."""
+        text = write_regression(result, self._args.level, folder, test=self._args.test, notes=self._notes)
+        return f"{terminal_text(str(result.choice))}\n\n{text}"
 
 
 def write_regression(

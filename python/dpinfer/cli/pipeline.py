@@ -1,68 +1,32 @@
-"""Steps shared by ``fit`` and ``demo``: from a table and a plan to a folder of results."""
+"""Steps that the routes of ``fit`` and other verbs share: from public arguments to a folder of results."""
 
+import argparse
 import contextlib
 import shlex
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
+from typing import Any, Protocol
 
 from dpinfer._arrays import FloatArray
 from dpinfer._sinks import printable
-from dpinfer._validate import check_choice
-from dpinfer.accounting import Composed, LedgerAccount, PrivacyPlan, account
-from dpinfer.cli.errors import CommandError, reason
+from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyLedger
+from dpinfer.cli.errors import CommandError, UsageError, public_arguments, reason
 from dpinfer.cli.output import OutputFolder
 from dpinfer.cli.pictures import draw_all
 from dpinfer.cli.summary import to_csv
 from dpinfer.diagnostics import CalibrationCurve, calibration_curve
-from dpinfer.errors import DpinferError, FallbackWarning
-from dpinfer.estimators.checks import FISHER_RECIPES, RECIPES, check_fit
+from dpinfer.errors import DpinferError, FallbackWarning, PrivacyLeakWarning, SchemaError
 from dpinfer.fitting.estimates import EstimateRow, estimate_rows
 from dpinfer.fitting.report import NARROW, ReportContent, render
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
-from dpinfer.mechanism import RunCheckpoint, run_dpvi
-from dpinfer.models import LogisticRegression
 from dpinfer.release import GradientTrace, SumsOfPasses
-from dpinfer.release.parts import Part, check_parts
-from dpinfer.tabular import Schema, UnreadTable
+from dpinfer.tabular import Schema, UnreadTable, schema_from_data
 
-__all__ = [
-    "FitRequest",
-    "Results",
-    "after_spending",
-    "analyse",
-    "automatic_max_grad_norm",
-    "calibration_of",
-    "check_request",
-    "interruptible",
-    "model_of",
-    "release_bytes",
-    "spend",
-    "tell_failures",
-]
-
-
+COUNT_LEAK = "the number of records was read from the private records"
 _CALIBRATION_BINS = 10  # as in the published calibration tables (NA-DPVI 2025, section 4.4)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitRequest:
-    """The public settings of the private run."""
-
-    plan: PrivacyPlan
-    n_records: int
-    max_grad_norm: float = 1.0
-    prior_scale: float = 1.0
-    recipe: str = "plain"
-    n_threads: int | None = None
-    ledger: LedgerAccount | None = None
-    checkpoint: Path | None = None
-    leaks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,98 +40,64 @@ class Results:
     failures: list[str] = field(default_factory=list)
 
 
-def automatic_max_grad_norm(schema: Schema, recipe: str) -> float:
-    """Return a clipping norm from the schema alone: a public guess of the root mean square norm of (x, 1).
+class Route(Protocol):
+    """A way from the arguments of ``dpinfer fit`` to its files: made of public arguments, it has checked them all."""
 
-    With the recipes "tied" and "steady", twice that, because their preconditioner is about 2 for a logistic model
-    (I**(-1/2) with an information I of 1/4 for each unit of x squared).
+    need_bytes: int
 
-    **Privacy.** Reads the schema only.
+    def spend(self, folder: OutputFolder) -> Any:
+        """Run what is private, and save each release at once."""
 
-    Notes
-    -----
-    A logistic gradient in the weights is (p - y)(x, 1), so its norm is at most that of (x, 1); clipping at the typical
-    norm, and not at the largest that the schema admits, keeps the noise small and touches only unusual records.
+    def write(self, result: Any, folder: OutputFolder) -> str:
+        """Analyse what was released, write the files, and return the text for the terminal."""
+
+
+def drafted_schema(args: argparse.Namespace, notes: list[str]) -> Schema:
+    """Return a schema drafted from the private records, which leaks them; add its warnings to the notes."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PrivacyLeakWarning)
+        schema = schema_from_data(args.file, target=args.target)
+    notes += [str(item.message) for item in caught]
+    return schema
+
+
+def check_target(schema: Schema, target: str | None) -> None:
+    """Raise unless the schema's target is that of --target."""
+    if schema.target is None:
+        raise SchemaError("the schema must declare one column of kind 'target'")
+    if target is not None and target != schema.target.name:
+        raise UsageError(f"--target must be the schema's target column {schema.target.name!r}, got {target!r}")
+
+
+def account_of(args: argparse.Namespace, adjacency: Adjacency, event: Event) -> LedgerAccount | None:
+    """Return the ledger's account that the arguments name, if its budget still covers the event; no data is read."""
+    account = named_account(args)
+    # An interrupted run is charged already, which the mechanism checks.
+    if account is not None and (args.checkpoint is None or not args.checkpoint.exists()):
+        with public_arguments():
+            account.check(event, adjacency=adjacency)
+    return account
+
+
+def named_account(args: argparse.Namespace) -> LedgerAccount | None:
+    """Return the ledger's account that the arguments name; no data is read."""
+    if args.ledger is None:
+        return None
+    with public_arguments():
+        return PrivacyLedger(args.ledger).dataset(args.dataset, refund_refused=args.refund_refused)
+
+
+def count_records(table: UnreadTable, notes: list[str]) -> int:
+    """Return how many records a file has, and add a warning to the notes.
+
+    **Privacy.** Reads the records, and leaks their number.
     """
-    norm = float(np.hypot(schema.typical_row_norm, 1.0))
-    return 2.0 * norm if check_choice("recipe", recipe, RECIPES) in FISHER_RECIPES else norm
-
-
-def release_bytes(plan: PrivacyPlan, schema: Schema) -> int:
-    """Return the approximate size of the saved release: parameters and gradients, 8 bytes each."""
-    return 2 * 2 * (len(schema.feature_names) + 1) * plan.n_steps * 8
-
-
-def model_of(schema: Schema, prior_scale: float) -> LogisticRegression:
-    """Return the model of a table with this schema."""
-    return LogisticRegression(
-        n_features=len(schema.feature_names),
-        prior_scale=prior_scale,
-        fit_intercept=True,
-        feature_names=schema.feature_names,
-        feature_moments=schema.feature_moments,
-        feature_moments_known=schema.shares_known,
+    # No ledger: nothing is charged, and everything that follows says that the number leaks.
+    notes.append(
+        "The number of records was read from the data and appears in the published results; the privacy guarantee does "
+        "not cover it under add/remove adjacency.  Give a public number with --n-records."
     )
-
-
-def check_request(schema: Schema, request: FitRequest, asked: PosteriorRequest) -> None:
-    """Refuse requests that would fail after the charge, from public numbers: see :func:`check_fit`.
-
-    **Privacy.** Reads the schema only.
-    """
-    _earlier_parts(schema, request)
-    check_fit(
-        model_of(schema, request.prior_scale),
-        request.plan,
-        asked,
-        n_records=request.n_records,
-        recipe=request.recipe,
-        max_grad_norm=request.max_grad_norm,
-    )
-
-
-def spend(table: UnreadTable, schema: Schema, request: FitRequest, folder: OutputFolder) -> GradientTrace:
-    """Run the private mechanism and save its release: the one step that costs privacy.
-
-    **Privacy.** Reads the records, through one private mechanism and when the ledger is charged; add/remove or the
-    plan's adjacency.
-
-    Raises CommandError if the release cannot be saved in `folder`; its cost has been paid, and it is saved elsewhere if
-    possible.
-
-    Parameters
-    ----------
-    table : UnreadTable
-    schema : Schema
-        The table's schema, with released shares of categories if there are any.
-    request : FitRequest
-    folder : OutputFolder
-    """
-    before = _earlier_parts(schema, request)
-    checkpoint = None if request.checkpoint is None else RunCheckpoint(request.checkpoint)
-    with interruptible(folder, request.checkpoint, charged=request.ledger is not None):
-        release = run_dpvi(
-            model_of(schema, request.prior_scale),
-            table.X,
-            table.y,
-            plan=request.plan,
-            n_records=request.n_records,
-            max_grad_norm=request.max_grad_norm,
-            recipe=request.recipe,
-            n_threads=request.n_threads,
-            progress=True,
-            ledger=request.ledger,
-            checkpoint=checkpoint,
-        )
-    release = release.with_parts(*before).with_leaks(*schema.leaks, *request.leaks)
-    _save(release, folder.release_path, again=checkpoint is not None)
-    if checkpoint is not None:
-        try:
-            checkpoint.discard()
-        except OSError as error:
-            place = printable(checkpoint.path)
-            sys.stderr.write(f"dpinfer: warning: cannot remove {place} ({reason(error)}): remove it, it is SECRET\n")
-    return release
+    return len(table.read().X)
 
 
 @contextlib.contextmanager
@@ -177,7 +107,7 @@ def interruptible(folder: OutputFolder, checkpoint: Path | None, *, charged: boo
         yield
     except KeyboardInterrupt:
         if folder.release_path.exists():
-            advice = _saved(folder.release_path)
+            advice = saved_text(folder.release_path)
         elif checkpoint is not None and checkpoint.exists():
             advice = "the run is charged and saved: the same command resumes from its checkpoint"
         else:
@@ -187,52 +117,10 @@ def interruptible(folder: OutputFolder, checkpoint: Path | None, *, charged: boo
         raise
 
 
-def _earlier_parts(schema: Schema, request: FitRequest) -> tuple[Part, ...]:
-    """Return the schema's earlier releases, which must compose with the planned run."""
-    plan = request.plan
-    before = check_parts("the schema's parts", schema.parts, plan.adjacency)
-    if before:
-        event = Composed((*(part.event for part in before), plan.event))
-        account(event, delta=plan.delta, adjacency=plan.adjacency, accountant=getattr(plan, "accountant", "pld"))
-    return before
-
-
-def _save(release: GradientTrace, path: Path, *, again: bool) -> None:
-    """Save the paid release in its folder, or else anywhere."""
-    try:
-        try:
-            release.save(path)
-        except KeyboardInterrupt:
-            release.save(path)
-            sys.stderr.write(f"dpinfer: {_saved(path)}\n")
-            raise
-        return
-    except OSError as error:
-        problem = reason(error)
-    place = None if again else _save_elsewhere(release, path.name)
-    if place is not None:
-        rest = f"the release is saved as {str(place)!r}: continue with 'dpinfer posterior {shlex.quote(str(place))}'"
-    else:
-        rest = "the same command gives the same result again" if again else "its result is lost"
-    raise CommandError(f"cannot save {str(path)!r}: {problem}; the privacy cost of this run has been paid, and {rest}")
-
-
-def _saved(path: Path) -> str:
+def saved_text(path: Path) -> str:
+    """Return the command that goes on from a saved release."""
     place = shlex.quote(printable(path))
     return f"the release is saved and paid for: continue with 'dpinfer posterior {place} --out DIR'"
-
-
-def _save_elsewhere(release: GradientTrace, name: str) -> Path | None:
-    for place in (Path.cwd, Path.home, lambda: Path(tempfile.gettempdir())):
-        with contextlib.suppress(OSError, RuntimeError):
-            path = Path(tempfile.mkdtemp(prefix="dpinfer-", dir=place())) / name
-            try:
-                release.save(path)
-            except OSError:
-                path.parent.rmdir()
-                raise
-            return path
-    return None
 
 
 def analyse(
@@ -328,7 +216,7 @@ def after_spending(folder: OutputFolder) -> Iterator[None]:
 
     The block post-processes a release, whose numbers and names are public: the text of any error is shown.
     """
-    again = _saved(folder.release_path)
+    again = saved_text(folder.release_path)
     try:
         yield
     except KeyboardInterrupt:

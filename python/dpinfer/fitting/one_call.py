@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback
 from dpinfer._sinks import printable
-from dpinfer.accounting import Adjacency, Composed, LedgerAccount, account, as_adjacency
+from dpinfer.accounting import Adjacency, Composed, LedgerAccount, PrivacyPlan, account, as_adjacency
 from dpinfer.errors import FallbackWarning
 from dpinfer.fitting.files import RELEASE_FILE, save_plan
 from dpinfer.fitting.plan import FitPlan, plan_fit
@@ -234,7 +234,7 @@ def _checked_plan(model: Model, arguments: dict[str, Any], asked: _Asked) -> Fit
     """Return the plan, after refusing runs that would fail; write it if there is a folder."""
     plan = plan_fit(model, **arguments)
     plan.check(asked.request, asked.run)
-    _check_composition(plan, asked.parts)
+    check_composition(plan, asked.parts)
     if asked.folder is not None:
         save_plan(plan, asked.folder)
     return plan
@@ -280,12 +280,13 @@ def _run(plan: FitPlan, X: Any, y: Any, asked: _Asked, leaks: tuple[str, ...]) -
     return _with_posterior(plan, release, asked.request, folder if saved else None)
 
 
-def _check_composition(plan: FitPlan, parts: tuple[Part, ...]) -> None:
+def check_composition(plan: FitPlan | PrivacyPlan, parts: tuple[Part, ...]) -> None:
     """Refuse earlier private parts whose guarantees do not compose with the planned run's."""
     before = check_parts("parts", parts, plan.adjacency)
     if before:
         event = Composed((*(part.event for part in before), plan.event))
-        account(event, delta=plan.delta or plan.target.delta, adjacency=plan.adjacency)
+        delta = plan.delta if isinstance(plan, PrivacyPlan) else plan.delta or plan.target.delta
+        account(event, delta=delta, adjacency=plan.adjacency, accountant=getattr(plan, "accountant", "pld"))
 
 
 def _saved(release: Release, folder: Path) -> bool:

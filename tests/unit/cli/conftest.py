@@ -3,7 +3,7 @@
 import pytest
 from tests.reference.cli_fits import HEADER, SCHEMA, rows
 
-from dpinfer.cli import pipeline
+from dpinfer.cli import pipeline, trace
 from dpinfer.mechanism import private_run
 
 
@@ -21,7 +21,7 @@ def unspent(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("the mechanism started")
 
-    monkeypatch.setattr(pipeline, "run_dpvi", refuse)
+    monkeypatch.setattr(trace, "run_dpvi", refuse)
 
 
 @pytest.fixture

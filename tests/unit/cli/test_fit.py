@@ -17,7 +17,7 @@ import pytest
 from tests.reference.cli_fits import HEADER, SCHEMA, SECRET, arguments, call, refused, regression_arguments, rows
 
 import dpinfer as dpi
-from dpinfer.cli import pipeline
+from dpinfer.cli import trace
 from dpinfer.cli.main import main
 
 
@@ -202,7 +202,7 @@ def test_bad_records_are_refused_before_anything_is_drawn(place, capsys, case):
     (place / "bad.csv").write_bytes(body if isinstance(body, bytes) else body.encode())
     refused(place, capsys, arguments(place, file="bad.csv"))
     with pytest.raises(AssertionError, match="drew"):
-        pipeline.run_dpvi(
+        trace.run_dpvi(
             dpi.models.GammaExponential(),
             np.ones(3),
             plan=dpi.plan_privacy(target_epsilon=1, target_delta=1e-5, sample_rate=0.5, n_steps=2),
@@ -382,8 +382,8 @@ def test_interrupt_in_the_middle(place, capsys, monkeypatch):
         if done == total // 2:
             raise KeyboardInterrupt
 
-    real = pipeline.run_dpvi
-    monkeypatch.setattr(pipeline, "run_dpvi", lambda *args, **kwargs: real(*args, **{**kwargs, "progress": interrupt}))
+    real = trace.run_dpvi
+    monkeypatch.setattr(trace, "run_dpvi", lambda *args, **kwargs: real(*args, **{**kwargs, "progress": interrupt}))
     assert "interrupted" in refused(place, capsys, arguments(place), code=130)
 
 
@@ -415,7 +415,7 @@ def test_unforeseen_error_does_not_show_its_text(place, capsys, monkeypatch):
     def fail(*args, **kwargs):
         raise ValueError(f"could not convert {SECRET}")
 
-    monkeypatch.setattr(pipeline, "run_dpvi", fail)
+    monkeypatch.setattr(trace, "run_dpvi", fail)
     assert "ValueError" in refused(place, capsys, arguments(place), code=1)
     assert call(["--traceback", *arguments(place)]) == 1
     assert "could not convert" in capsys.readouterr().err
@@ -425,17 +425,15 @@ def test_an_error_of_the_system_without_a_file_is_told_in_the_system_s_words(pla
     def fail(*args, **kwargs):
         raise OSError(errno.EIO, SECRET)
 
-    monkeypatch.setattr(pipeline, "run_dpvi", fail)
+    monkeypatch.setattr(trace, "run_dpvi", fail)
     assert os.strerror(errno.EIO) in refused(place, capsys, arguments(place), code=1)
 
 
 @pytest.mark.usefixtures("plain")
 def test_insecure_release_is_marked_in_the_report(place, monkeypatch):
     source = functools.partial(dpi.testing.InsecureRNG, 3)
-    real = pipeline.run_dpvi
-    monkeypatch.setattr(
-        pipeline, "run_dpvi", lambda *args, **kwargs: real(*args, **{**kwargs, "random_source": source()})
-    )
+    real = trace.run_dpvi
+    monkeypatch.setattr(trace, "run_dpvi", lambda *args, **kwargs: real(*args, **{**kwargs, "random_source": source()}))
     assert call(arguments(place)) == 0
     report = (place / "out" / "report.html").read_text()
     assert "NOT PRIVATE" in report

@@ -5,7 +5,7 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.accounting import GaussianEvent, charge_run
-from dpinfer.cli import pipeline
+from dpinfer.cli import pipeline, trace
 from dpinfer.cli.main import main
 from dpinfer.tabular import table
 
@@ -161,14 +161,14 @@ def test_what_is_read_from_records_needs_no_ledger(place, capsys):
 def test_two_fits_into_one_folder_at_once(place, capsys, monkeypatch):
     """The second is refused before it spends; the first is not disturbed."""
     codes = []
-    real = pipeline.run_dpvi
+    real = trace.run_dpvi
 
     def and_another(*args, **kwargs):
         codes.append(fit(place, "out", "--overwrite", dataset="others"))
         return real(*args, **kwargs)
 
     account = dpi.PrivacyLedger(place / "spent").add_dataset("others")
-    monkeypatch.setattr(pipeline, "run_dpvi", and_another)
+    monkeypatch.setattr(trace, "run_dpvi", and_another)
     assert fit(place, "out") == 0
     assert codes == [2]
     assert "in use by another dpinfer command" in capsys.readouterr().err
@@ -243,10 +243,10 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoint_for_one_charge(place, ca
         if done == 30:
             raise KeyboardInterrupt
 
-    real = pipeline.run_dpvi
+    real = trace.run_dpvi
     secret = place / "fit.checkpoint"
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "run_dpvi", lambda *args, **kwargs: real(*args, **{**kwargs, "progress": interrupt}))
+        patch.setattr(trace, "run_dpvi", lambda *args, **kwargs: real(*args, **{**kwargs, "progress": interrupt}))
         assert fit(place, "out", "--checkpoint", secret) == 130
     assert secret.exists()
     # A changed file is refused, and the run waits for the right one.

@@ -35,7 +35,6 @@ MUTANTS = replay_mutants.MUTANTS | OWN_NEWTON_MUTANTS
 NOT_REPLAYED = {
     "dpinfer.auditing.audit.audit": "its records are made up",
     "dpinfer.auditing.one_run.audit_one_run": "its records are made up",
-    "dpinfer.fitting.unknown.release_arguments": "the replay of dpinfer.fit runs it",
     "dpinfer.fitting.unknown.release_numbers": "the replays of dpinfer.fit and of the estimators run it",
     "dpinfer.methods.method.RunSettings": "it holds the settings of a run, and runs nothing",
     "dpinfer.mechanism.silos.site.Site": "tests/unit/silos hold its noise and its bits to those of one machine",
@@ -51,7 +50,6 @@ READ_WITHOUT_PRIVACY = {
     "dpinfer.tabular.table.read_table": "returns the records; the replay of the command line reads through it",
     "dpinfer.tabular.checking.check_table": "not private, for the curator alone, and says so",
     "dpinfer.cli.pipeline.count_records": "leaks, and says so",
-    "dpinfer.fitting.unknown.release_arguments": "the replay of dpinfer.fit runs it",
     "dpinfer.fitting.unknown.release_numbers": "the replays of dpinfer.fit and of the estimators run it",
     "dpinfer.mechanism.checkpoint.begun": "the tag of the records stays in a secret file",
     "dpinfer.mechanism.checkpoint.tag_of_records": "its tag stays in a secret file",

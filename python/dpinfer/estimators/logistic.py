@@ -23,9 +23,7 @@ from dpinfer.estimators.records import (
     typical_scales,
 )
 from dpinfer.estimators.spending import Spending
-from dpinfer.estimators.unknown import check_unknown_parameters
 from dpinfer.fitting import plan_fit
-from dpinfer.fitting.unknown import ReleasedArguments, keep_with
 from dpinfer.inference import Posterior, PosteriorRequest
 from dpinfer.inference.request import METHODS
 from dpinfer.mechanism import NewtonPlan, run_dpvi
@@ -266,7 +264,7 @@ class BayesianLogisticRegression(PrivateEstimator):
             Once, when an estimator and its clones spend for the second time.
         """
         names, n_features = feature_names(X), public_columns(X)
-        unknown_names = check_unknown_parameters(self.unknown, self.method)
+        unknown_names = self._unknown_names()
         self._refuse_reading_before_a_charge(n_features)
         records = PendingRecords(X, y, self.classes)
         if n_features is None:
@@ -275,7 +273,7 @@ class BayesianLogisticRegression(PrivateEstimator):
         if self.n_records is None and not unknown_names:
             given["n_records"] = len(records.features)
         classes = records.classes
-        request, settings = self._posterior_request(), self._run_settings()
+        request = self._posterior_request()
         model = LogisticRegression(
             n_features=n_features,
             prior_scale=self.prior_scale,
@@ -283,18 +281,12 @@ class BayesianLogisticRegression(PrivateEstimator):
             feature_names=None if names is None else list(names),
         )
         make = partial(self._checked_run, model, request)
-        run, charge, unknown = self._prepared(unknown_names, given, n_features, make)
-        self._warn_of_leaks()
-        self._family().warn_of(charge, self.ledger)
-        released = ReleasedArguments({}, ())
-        if unknown is not None:
-            released = self._release_unknown(unknown, X, y, settings["random_source"])
-        with keep_with(released):
-            if unknown is not None:
-                run = make(given | released.values, unknown.split.fit_epsilon)
-            records.bounds = run.bounds
-            release = run.mechanism(records.X, records.y, **settings)
-            self._keep(release, run.plan, n_features, names, run.bounds, released)
+
+        def run(made: _Run, settings: dict[str, Any]) -> GradientTrace | SumsOfPasses:
+            records.bounds = made.bounds
+            return made.mechanism(records.X, records.y, **settings)
+
+        self._run_private(X, y, given, names, n_features, make, run)
         self.classes_ = classes
         posterior = self._infer(request)
         mean = np.asarray(posterior.mean)

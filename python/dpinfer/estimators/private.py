@@ -10,23 +10,34 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._records import warn_of_clamped
-from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyBound, as_adjacency
+from dpinfer._records import DeferredArray, warn_of_clamped
+from dpinfer.accounting import Adjacency, Composed, LedgerAccount, PrivacyBound, as_adjacency
 from dpinfer.errors import PrivacyLeakWarning
 from dpinfer.estimators.pipelines import steps_that_learned
 from dpinfer.estimators.protocol import Estimator, not_fitted_error
-from dpinfer.estimators.records import as_features, feature_names
-from dpinfer.estimators.spending import Spending
-from dpinfer.estimators.unknown import UnknownParameters
-from dpinfer.fitting.unknown import ReleasedArguments
+from dpinfer.estimators.records import as_features, as_numbers, check_enough, feature_names
+from dpinfer.estimators.spending import Charge, Spending
+from dpinfer.fitting.unknown import ReleasedArguments, keep_with, release_numbers, split_arguments, try_out
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
 from dpinfer.mechanism import RandomSource
-from dpinfer.release import GradientTrace
+from dpinfer.mechanism.unknowns.plan import UnknownPlan, names_of
+from dpinfer.methods import method_with
+from dpinfer.release import BoundsRelease, GradientTrace
 
 _LEAKS = {
     "classes": "the classes were read from the private records",
     "n_records": "the number of records was read from the private records",
 }
+
+# Released bounds reach as many scales to either side of the centre.
+_REACH = 4.0
+RELEASED_WIDTH = 2.0 * _REACH  # released bounds are centre +- reach scales (BoundsRelease.bounds)
+_NO_CLASSES = (
+    "unknown must not hold 'classes': the positive label determines the sign of the coefficients, and has to be "
+    "public; give classes=(negative, positive)"
+)
+# Values like those that may be released.
+_STAND_INS = {"n_records": 10_000, "data_bounds": (-1.0, 1.0), "target_bounds": (-1.0, 1.0)}
 
 
 class RunOptions(TypedDict, total=False):
@@ -43,6 +54,10 @@ class _Planned(Protocol):
     @property
     def plan(self) -> Any:
         """The mechanism's plan."""
+
+    @property
+    def bounds(self) -> FloatArray | None:
+        """The bounds of the features."""
 
 
 Prepared = TypeVar("Prepared", bound=_Planned)
@@ -79,6 +94,7 @@ class PrivateEstimator(Estimator):
     delta: float
     n_records: int | None
     unknown: Sequence[str] | None
+    method: str
     adjacency: Adjacency | str
     n_threads: int | None
     progress: bool | None
@@ -122,31 +138,71 @@ class PrivateEstimator(Estimator):
         if names is not None:
             self.feature_names_in_ = names
 
-    def _prepared(
+    def _unknown_names(self) -> tuple[str, ...]:
+        """Return the unknown parameters, none where `unknown` is None, after refusing what no fit can release."""
+        if self.unknown is None:
+            return ()
+        names = names_of(self.unknown)
+        if "classes" in names:
+            raise ValueError(_NO_CLASSES)
+        method_with("unknown", self.method)
+        return names
+
+    def _run_private(
         self,
-        asked: tuple[str, ...],
+        X: Any,
+        y: Any,
         given: dict[str, Any],
+        names: npt.NDArray[np.object_] | None,
         n_features: int,
         make: Callable[[dict[str, Any], float], Prepared],
-    ) -> tuple[Prepared, Any, UnknownParameters | None]:
-        """Return the checked run (a stand-in if parameters are unknown), its charges, and the unknown parameters.
+        run: Callable[[Prepared, dict[str, Any]], Any],
+    ) -> Prepared:
+        """Check the run, release what is unknown, make the run and keep its release; return the run.
 
-        **Privacy.** Reads no records.
+        **Privacy.** Reads the records, after the charge.
+
+        Parameters
+        ----------
+        given : dict
+            The parameters that may be unknown; None if not given.
+        make : callable
+            Returns the run, checked, given these parameters and an epsilon.
+        run : callable
+            Makes the run with its settings, and returns the release.
         """
+        asked, settings = self._unknown_names(), self._run_settings()
+        released = ReleasedArguments({}, ())
         if not asked:
-            checked = make(given, self.epsilon)
-            return checked, checked.plan, None
-        unknown = UnknownParameters.of(
-            asked, given, n_features, epsilon=self.epsilon, delta=self.delta, adjacency=self._relation()
-        )
-        tried = unknown.try_out(lambda values, epsilon: make(given | values, epsilon), self.ledger)
-        return tried, unknown.charge(), unknown
-
-    def _release_unknown(self, unknown: UnknownParameters, X: Any, y: Any, source: RandomSource) -> ReleasedArguments:
-        """Release unknown parameters, and count them as spent."""
-        released = unknown.release(X, y, n_records=self.n_records, ledger=self.ledger, random_source=source)
-        self._family().add(unknown.charge(released.parts))
-        return released
+            made = make(given, self.epsilon)
+            self._warn_of_leaks()
+            self._family().warn_of(made.plan, self.ledger)
+        else:
+            columns = {"n_records": 0, "data_bounds": n_features, "target_bounds": 1}
+            split = split_arguments(
+                asked, given, columns, epsilon=self.epsilon, delta=self.delta, adjacency=self._relation()
+            )
+            stand_ins = {name: _STAND_INS[name] for name in asked}
+            try_out(split, lambda: make(given | stand_ins, split.fit_epsilon), self.ledger)
+            self._warn_of_leaks()
+            self._family().warn_of(Charge(split.event, split.delta, split.adjacency), self.ledger)
+            released = release_parameters(
+                asked,
+                split,
+                X,
+                y,
+                n_features,
+                n_records=self.n_records,
+                ledger=self.ledger,
+                random_source=settings["random_source"],
+            )
+            event = Composed(tuple(part.event for part in released.parts))
+            self._family().add(Charge(event, split.delta, split.adjacency))
+        with keep_with(released):
+            if asked:
+                made = make(given | released.values, split.fit_epsilon)
+            self._keep(run(made, settings), made.plan, n_features, names, made.bounds, released)
+        return made
 
     def _infer(self, request: PosteriorRequest) -> Posterior:
         """Return the posterior of the release; errors carry the release."""
@@ -290,3 +346,45 @@ class PrivateEstimator(Estimator):
                 PrivacyLeakWarning,
                 stacklevel=3,
             )
+
+
+def release_parameters(
+    asked: Sequence[str], split: UnknownPlan, X: Any, y: Any, n_features: int, **charged: Any
+) -> ReleasedArguments:
+    """Release unknown parameters of an estimator.
+
+    **Privacy.** Reads the records, through :func:`dpinfer.release_count` and :func:`dpinfer.release_bounds`.
+
+    Parameters
+    ----------
+    X, y
+        As in ``fit``.
+    charged
+        `n_records`, `ledger` and `random_source` of :func:`dpinfer.fitting.unknown.release_numbers`.
+    """
+
+    def features() -> FloatArray:
+        table = as_features(X)
+        check_enough(len(table))
+        return table
+
+    def columns() -> FloatArray:
+        table = features()
+        parts = [table] if "data_bounds" in asked else []
+        if "target_bounds" in asked:
+            parts.append(as_numbers(y, len(table))[:, None])
+        return np.hstack(parts)
+
+    names = [f"X{column}" for column in range(n_features)] if "data_bounds" in asked else []
+    names += ["y"] if "target_bounds" in asked else []
+
+    def values(found: BoundsRelease) -> dict[str, Any]:
+        bounds = found.bounds(_REACH)
+        values: dict[str, Any] = {}
+        if "data_bounds" in asked:
+            values["data_bounds"] = bounds[:n_features]
+        if "target_bounds" in asked:
+            values["target_bounds"] = (float(bounds[-1, 0]), float(bounds[-1, 1]))
+        return values
+
+    return release_numbers(split, DeferredArray(features), DeferredArray(columns), names, values, **charged)

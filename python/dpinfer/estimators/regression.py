@@ -13,11 +13,9 @@ from dpinfer._arrays import FloatArray
 from dpinfer._records import DeferredArray
 from dpinfer._validate import check_float_array
 from dpinfer.accounting import Adjacency, LedgerAccount
-from dpinfer.estimators.private import PrivateEstimator, RunOptions
+from dpinfer.estimators.private import RELEASED_WIDTH, PrivateEstimator, RunOptions
 from dpinfer.estimators.records import as_bounds, as_features, as_numbers, check_enough, feature_names, public_columns
-from dpinfer.estimators.unknown import RELEASED_WIDTH, check_unknown_parameters
 from dpinfer.fitting import FitPlan, plan_fit
-from dpinfer.fitting.unknown import ReleasedArguments, keep_with
 from dpinfer.inference import Posterior, PosteriorRequest
 from dpinfer.inference.posterior.units import UNIFORM_WIDTH, Units
 from dpinfer.methods import RunSettings, method_with
@@ -73,7 +71,7 @@ class PlannedRegression(PrivateEstimator):
             Once, when an estimator and its clones spend for the second time.
         """
         names, n_features = feature_names(X), public_columns(X)
-        unknown_names = check_unknown_parameters(self.unknown, self.method)
+        unknown_names = self._unknown_names()
         self._refuse_reading_before_a_charge(n_features)
         table, given = None, self._public_parameters()
         if n_features is None or (self.n_records is None and not unknown_names):
@@ -85,20 +83,13 @@ class PlannedRegression(PrivateEstimator):
             given["n_records"] = len(table)
         features: Any = X if table is None else table
         self._read_classes(features, y)
-        request, settings = self._posterior_request(), self._run_settings()
+        request = self._posterior_request()
         make = partial(self._checked_run, n_features, names, request)
-        run, charge, unknown = self._prepared(unknown_names, given, n_features, make)
-        self._warn_of_leaks()
-        self._family().warn_of(charge, self.ledger)
-        released = ReleasedArguments({}, ())
-        if unknown is not None:
-            released = self._release_unknown(unknown, features, y, settings["random_source"])
-        with keep_with(released):
-            if unknown is not None:
-                run = make(given | released.values, unknown.split.fit_epsilon)
-            release = run.fit_plan.run(*self._records_of(features, y, run.units), **settings)
-            self._keep(release, run.plan, n_features, names, run.units.bounds, released)
-        self._units = run.units
+
+        def run(made: _Run, settings: dict[str, Any]) -> Any:
+            return made.fit_plan.run(*self._records_of(features, y, made.units), **settings)
+
+        self._units = self._run_private(features, y, given, names, n_features, make, run).units
         self._set_classes()
         self.posterior_ = self._infer(request)
         size, blocks = n_features + bool(self.fit_intercept), self._n_blocks
@@ -425,6 +416,11 @@ class _Run:
     def plan(self) -> Any:
         """The mechanism's plan."""
         return self.fit_plan.mechanism
+
+    @property
+    def bounds(self) -> FloatArray:
+        """The bounds of the features."""
+        return self.units.bounds
 
 
 class _Features:

@@ -1,5 +1,6 @@
 """One call: plan, private run, posterior; the release is saved first, and never lost."""
 
+import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -16,25 +17,21 @@ from dpinfer.errors import FallbackWarning
 from dpinfer.fitting.files import RELEASE_FILE, save_plan
 from dpinfer.fitting.plan import FitPlan, plan_fit
 from dpinfer.fitting.result import Fit
-from dpinfer.fitting.unknown import (
-    UNKNOWN_ARGUMENTS,
-    ReleasedArguments,
-    keep_with,
-    plan_unknown_arguments,
-    release_arguments,
-    try_out,
-)
+from dpinfer.fitting.unknown import ReleasedArguments, keep_with, release_numbers, split_arguments, try_out
 from dpinfer.inference import Posterior, PosteriorRequest
 from dpinfer.mechanism import Clusters, Records, RunCheckpoint, Units
 from dpinfer.mechanism.newton.plan import has_population_target
 from dpinfer.mechanism.noise_keys import RandomSource
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.sources.held import records_of
+from dpinfer.mechanism.unknowns.plan import names_of
 from dpinfer.methods import RunSettings, find_method, method_with
 from dpinfer.models import Model
 from dpinfer.release import Release
 from dpinfer.release.parts import Part, check_leaks, check_parts
 
+# Arguments that may be unknown: how many columns' quantiles each takes, and a value like those that may be released.
+_COLUMNS = {"n_records": 0, "response_scale": 1}
 _STAND_IN = {"n_records": 10_000, "response_scale": 1.0}
 _PLAN_OPTIONS = ("adjacency", "response_scale", "predictor_spread", "simulate", "target")
 
@@ -245,24 +242,40 @@ def _released(
 ) -> tuple[ReleasedArguments, dict[str, Any]]:
     """Release unknown arguments, after refusing fits that would fail; return the fit's arguments with them.
 
-    **Privacy.** Reads the records, through :func:`release_arguments`.
+    **Privacy.** Reads the records, through :func:`release_numbers`.
     """
     if asked.run.checkpoint is not None:
         raise ValueError("checkpoint must be None with unknown: a run taken up again would release twice")
     method = method_with("unknown", arguments["method"])
     relation = as_adjacency(arguments.get("adjacency", Adjacency.ADD_REMOVE))
-    public = {name: arguments.get(name) for name in UNKNOWN_ARGUMENTS}
-    split = plan_unknown_arguments(
-        unknown, public, epsilon=arguments["epsilon"], delta=arguments["delta"], adjacency=relation, X=X
+    public = {name: arguments.get(name) for name in _COLUMNS}
+    if {"bounds", "categories"} & set(names_of(unknown)):
+        raise ValueError(
+            "unknown must hold arguments of fit ('n_records', 'response_scale'); bounds and categories belong to a "
+            "schema: dpinfer.regression takes them as unknown"
+        )
+    split = split_arguments(
+        unknown, public, _COLUMNS, epsilon=arguments["epsilon"], delta=arguments["delta"], adjacency=relation
     )
+    records = records_of(X, y)
+    records.refuse("X, of which something is unknown,", ("blocks", "parts", "sparse", "cuda"))
     arguments = arguments | {"epsilon": split.fit_epsilon, "method": method}
     before = Part("what was unknown in public", split.parts.event, relation)
     trial = replace(asked, parts=(*check_parts("parts", asked.parts, relation), before))
     stand_ins = {name: _STAND_IN[name] for name in unknown}
     tried = try_out(split, lambda: _checked_plan(model, arguments | stand_ins, trial), asked.run.ledger)
     find_method(method)[0].check_records(tried.target, tried.mechanism, X, y)
-    charged: Any = {"ledger": asked.run.ledger, "random_source": asked.run.random_source}
-    released = release_arguments(split, X, y, n_records=arguments["n_records"], **charged)
+    released = release_numbers(
+        split,
+        X,
+        records.responses(),
+        ("y",),
+        # The root mean square of the normal law that has the released quantiles.
+        lambda found: {"response_scale": math.hypot(float(found.centre[0]), float(found.scale[0]))},
+        n_records=arguments["n_records"],
+        ledger=asked.run.ledger,
+        random_source=asked.run.random_source,
+    )
     return released, arguments | released.values
 
 

@@ -1,31 +1,24 @@
 """Arguments of a fit that are not public: released first, with noise, for a part of the fit's budget."""
 
 import contextlib
-import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy.typing as npt
-
 from dpinfer._validate import check_choice
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.accounting.ledger import check_account
 from dpinfer.errors import WeakGuaranteeWarning
-from dpinfer.mechanism import RandomSource, Records, release_bounds, release_count
-from dpinfer.mechanism.sources.held import records_of
+from dpinfer.mechanism import RandomSource, release_bounds, release_count
 from dpinfer.mechanism.unknowns.draws import QuantileSearch
-from dpinfer.mechanism.unknowns.plan import UnknownPlan, split_budget
+from dpinfer.mechanism.unknowns.plan import UnknownPlan, names_of, split_budget
 from dpinfer.mechanism.unknowns.releases import resolved_probability
 from dpinfer.release import BoundsRelease
 from dpinfer.release.guarantee import Guaranteed
 from dpinfer.release.parts import Part
 
 T = TypeVar("T")
-
-# How many columns' quantiles each takes.
-UNKNOWN_ARGUMENTS = {"n_records": 0, "response_scale": 1}
 
 # Of the budget, in squares: as in plan_unknown.
 _SHARE = 0.1
@@ -47,46 +40,8 @@ class ReleasedArguments:
     parts: tuple[Part, ...]
 
 
-def plan_unknown_arguments(
-    unknown: Any, given: dict[str, Any], *, epsilon: float, delta: float, adjacency: Adjacency, X: Any
-) -> UnknownPlan:
-    """Split the budget of :func:`dpinfer.fit` among its unknown arguments and its run, a private Newton run.
-
-    **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    unknown : sequence of {"n_records", "response_scale"}
-    given : dict
-        The arguments of these names; None if not given.
-    X : object
-        Refused if it is a source with units, or Silos.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a name is given as an argument too, or cannot be released.
-    """
-    names = check_unknown_names(unknown)
-    if {"bounds", "categories"} & set(names):
-        raise ValueError(
-            "unknown must hold arguments of fit ('n_records', 'response_scale'); bounds and categories belong to a "
-            "schema: dpinfer.regression takes them as unknown"
-        )
-    split = split_arguments(names, given, UNKNOWN_ARGUMENTS, epsilon=epsilon, delta=delta, adjacency=adjacency)
-    records_of(X).refuse("X, of which something is unknown,", ("blocks", "parts", "sparse", "cuda"))
-    return split
-
-
-def check_unknown_names(unknown: Any) -> tuple[str, ...]:
-    """Return the names of unknown arguments, at least one."""
-    if isinstance(unknown, str) or not isinstance(unknown, Sequence) or not unknown:
-        raise TypeError("unknown must be a sequence of names of arguments, such as ['n_records']")
-    return tuple(unknown)
-
-
 def split_arguments(
-    unknown: Sequence[str],
+    unknown: Any,
     given: Mapping[str, Any],
     n_columns: Mapping[str, int],
     *,
@@ -101,25 +56,20 @@ def split_arguments(
     Parameters
     ----------
     unknown : sequence of str
-        Of the names in `n_columns`.
     given : mapping
-        The arguments of these names; None if not given.
+        The arguments that may be unknown; None if not given.
     n_columns : mapping
-        Of each argument that may be unknown, how many columns' quantiles it takes; "n_records" takes none.
+        How many columns' quantiles each takes; "n_records" takes none.
 
     Raises
     ------
     TypeError, ValueError
         If a name is given as an argument too, or cannot be released.
     """
-    names = {check_choice("unknown", name, tuple(n_columns)) for name in unknown}
+    names = {check_choice("unknown", name, tuple(given)) for name in names_of(unknown)}
     for name in sorted(names):
         if given[name] is not None:
             raise ValueError(f"{name} must not be given when it is among unknown")
-    if adjacency is Adjacency.ZERO_OUT:
-        raise ValueError("adjacency must not be 'zero_out' with unknown: a row is counted whether it is blank or not")
-    if adjacency is Adjacency.REPLACE_ONE and "n_records" in names:
-        raise ValueError("unknown must not hold 'n_records' under 'replace_one', where it is public")
     columns = sum(n_columns[name] for name in names)
     return split_budget(
         [part for part, wanted in (("n_records", "n_records" in names), ("bounds", columns > 0)) if wanted],
@@ -129,42 +79,6 @@ def split_arguments(
         target_delta=delta,
         budget_share=_SHARE,
         adjacency=adjacency,
-    )
-
-
-def release_arguments(
-    plan: UnknownPlan,
-    X: npt.ArrayLike | Records,
-    y: npt.ArrayLike | None,
-    *,
-    n_records: int | None,
-    ledger: LedgerAccount | None,
-    random_source: RandomSource | None,
-) -> ReleasedArguments:
-    """Release the unknown arguments of a plan of :func:`dpinfer.fit`.
-
-    **Privacy.** Reads the records, through :func:`release_numbers`.
-
-    Parameters
-    ----------
-    X, y, n_records, ledger, random_source
-        As in :func:`dpinfer.fit`.
-
-    Returns
-    -------
-    ReleasedArguments
-        ``response_scale`` is the root mean square of the normal law that has the released quantiles.
-    """
-    responses = records_of(X, y).responses()
-    return release_numbers(
-        plan,
-        X,
-        responses,
-        ("y",),
-        lambda found: {"response_scale": math.hypot(float(found.centre[0]), float(found.scale[0]))},
-        n_records=n_records,
-        ledger=ledger,
-        random_source=random_source,
     )
 
 

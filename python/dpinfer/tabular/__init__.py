@@ -6,6 +6,7 @@ noise.  So is :func:`release_unknown`, which fills the gaps of a :class:`SchemaD
 and warns.  :func:`check_table` counts records without noise, for the curator.
 """
 
+from dpinfer.mechanism.unknowns.plan import UnknownParts, UnknownPlan
 from dpinfer.tabular.checking import ColumnCheck, HeaderCheck, TableCheck, check_table
 from dpinfer.tabular.columns import (
     BinaryColumn,
@@ -20,8 +21,7 @@ from dpinfer.tabular.from_data import BOUNDS_FROM_DATA, schema_from_data
 from dpinfer.tabular.schema import Schema
 from dpinfer.tabular.shares import SharesPlan, SharesRelease, plan_with_shares, release_shares
 from dpinfer.tabular.table import Table, UnreadTable, read_table
-from dpinfer.tabular.unknown import UnknownRelease, release_unknown
-from dpinfer.tabular.unknown_plan import UnknownParts, UnknownPlan, plan_unknown
+from dpinfer.tabular.unknown import UnknownRelease, plan_unknown, release_unknown
 
 __all__ = [
     "BOUNDS_FROM_DATA",

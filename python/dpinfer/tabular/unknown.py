@@ -1,9 +1,9 @@
-"""Unknown facts about a table, released for a part of its budget to complete its schema."""
+"""Unknown facts about a table: one budget for them and the fit that follows, and their release."""
 
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -11,14 +11,16 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer._records import check_container, known_shape
-from dpinfer._validate import check_integer
+from dpinfer._validate import check_choice, check_integer
 from dpinfer._values import as_values
-from dpinfer.accounting import Adjacency, Event, LedgerAccount, PureEvent
+from dpinfer.accounting import Adjacency, Event, GaussianEvent, LedgerAccount, PureEvent, as_adjacency
+from dpinfer.accounting.accountant import AccountantName
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.private_run import ReleaseTerms, RunControl
 from dpinfer.mechanism.run import run_once
 from dpinfer.mechanism.unknowns.draws import draw_bounds, draw_categories, draw_count
+from dpinfer.mechanism.unknowns.plan import UNKNOWN, UnknownPlan, names_of, split_budget
 from dpinfer.mechanism.unknowns.ranks import HeldColumn
 from dpinfer.mechanism.unknowns.releases import bounds_event, categories_event, labels_of, resolved_probability
 from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease, Part
@@ -28,9 +30,89 @@ from dpinfer.tabular.draft import SchemaDraft
 from dpinfer.tabular.reading import RawColumn, check_header, read_chunks
 from dpinfer.tabular.schema import Schema
 from dpinfer.tabular.table import encode
-from dpinfer.tabular.unknown_plan import UnknownPlan, check_unknown
 
 _INSECURE = "the unknown facts were drawn with a seeded generator"
+
+
+def plan_unknown(
+    draft: SchemaDraft,
+    unknown: Sequence[str] = UNKNOWN,
+    *,
+    target_epsilon: float,
+    target_delta: float,
+    budget_share: float = 0.1,
+    make_event: Callable[[float], Event] = GaussianEvent,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    accountant: AccountantName = "pld",
+) -> UnknownPlan:
+    """Split one privacy target among a number of records, bounds and categories that are unknown, and the fit.
+
+    **Privacy.** Reads no records.  The accountant certified the composition of all.
+
+    Parameters
+    ----------
+    draft : SchemaDraft
+        Whose gaps are to be filled.
+    unknown : sequence of {"n_records", "bounds", "categories"}
+        "bounds" and "categories" if, and only if, columns of the draft lack them.
+    target_epsilon : float
+        In (0, inf), for all together.
+    target_delta : float
+        In (0, 1), for all together.
+    budget_share : float
+        Share of the squared signal-to-noise ratio that the parts get, in (0, 1); it makes the fit's noise about
+        1 / sqrt(1 - budget_share) times as large.
+    make_event : callable
+        The fit's event from its noise multiplier: by default a Gaussian, which the passes of :func:`dpinfer.run_newton`
+        add up to.  For :func:`dpinfer.run_dpvi`, ``lambda noise: run_event(noise, sample_rate, n_steps)``.
+    adjacency : {"add_remove", "replace_one"}
+        "replace_one" for a known number of records; a blank record is none in a table.
+    accountant : {"pld", "prv", "rdp"}
+
+    Returns
+    -------
+    UnknownPlan
+        ``plan.fit_epsilon`` is the target of the fit's own plan, made when the number of records and the columns are
+        known, at the same delta.
+
+    Raises
+    ------
+    BudgetExceededError
+        If no noise meets the target.
+    TypeError, ValueError
+        If an argument is wrong.
+
+    Examples
+    --------
+    >>> draft = SchemaDraft({"columns": {"age": {"kind": "continuous"}, "job": {"kind": "categorical"}}})
+    >>> plan = plan_unknown(draft, target_epsilon=1.0, target_delta=1e-5)
+    >>> plan.epsilon <= 1.0, 0.9 < plan.fit_epsilon < 1.0
+    (True, True)
+    """
+    relation = as_adjacency(adjacency)
+    return split_budget(
+        _check_gaps(draft, unknown),
+        n_selections=sum(search.n_selections for search in draft.searches),
+        n_labelled=len(draft.unknown_categories),
+        target_epsilon=target_epsilon,
+        target_delta=target_delta,
+        budget_share=budget_share,
+        make_event=make_event,
+        adjacency=relation,
+        accountant=accountant,
+    )
+
+
+def _check_gaps(draft: SchemaDraft, unknown: Sequence[str]) -> tuple[str, ...]:
+    """Return the requested facts in the order of release, if the draft has exactly these gaps."""
+    if not isinstance(draft, SchemaDraft):
+        raise TypeError(f"draft must be a SchemaDraft, got {type(draft).__name__}")
+    requested = {check_choice("unknown", name, UNKNOWN) for name in names_of(unknown)}
+    for name, columns in (("bounds", draft.unknown_bounds), ("categories", draft.unknown_categories)):
+        if bool(columns) != (name in requested):
+            there = f"the columns {', '.join(map(repr, columns))} lack them" if columns else "no column lacks them"
+            raise ValueError(f"unknown must{'' if columns else ' not'} hold {name!r}: {there}")
+    return tuple(name for name in UNKNOWN if name in requested)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -173,7 +255,7 @@ def release_unknown(
     """
     if not isinstance(plan, UnknownPlan):
         raise TypeError(f"plan must be an UnknownPlan, got {type(plan).__name__}")
-    check_unknown(draft, plan.parts.unknown, plan.adjacency)
+    _check_gaps(draft, plan.parts.unknown)
     there = (sum(search.n_selections for search in draft.searches), len(draft.unknown_categories))
     if there != (plan.parts.n_selections, plan.parts.n_labelled):
         raise ValueError("plan must be that of this draft: other columns lack bounds or categories")

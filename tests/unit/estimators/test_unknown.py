@@ -9,7 +9,7 @@ import dpinfer as dpi
 from dpinfer.accounting import Adjacency, Composed
 from dpinfer.accounting import account as certified
 from dpinfer.errors import FallbackWarning, RecordError, RepeatedSpendingWarning
-from dpinfer.estimators.unknown import UnknownParameters
+from dpinfer.fitting.unknown import split_arguments
 from dpinfer.mechanism.unknowns.releases import resolved_probability
 from dpinfer.testing import InsecureRNG
 
@@ -106,9 +106,14 @@ def test_the_posterior_is_that_of_one_release_after_another(records):
     model = dpi.BayesianLinearRegression(epsilon=2.0, unknown=EVERYTHING, random_source=InsecureRNG(3)).fit(X, y)
     key = InsecureRNG(3)
     given = dict.fromkeys(EVERYTHING)
-    split = UnknownParameters.of(
-        tuple(EVERYTHING), given, 2, epsilon=2.0, delta=1e-5, adjacency=Adjacency.ADD_REMOVE
-    ).split
+    split = split_arguments(
+        EVERYTHING,
+        given,
+        {"n_records": 0, "data_bounds": 2, "target_bounds": 1},
+        epsilon=2.0,
+        delta=1e-5,
+        adjacency=Adjacency.ADD_REMOVE,
+    )
     count = dpi.release_count(X, epsilon=split.parts.count_epsilon, random_source=key)
     found = dpi.release_bounds(
         np.column_stack([X, y]),

@@ -6,9 +6,9 @@ import pytest
 import dpinfer as dpi
 from dpinfer.accounting import Composed, account, run_event
 from dpinfer.errors import BudgetExceededError, RecordError, SchemaError
+from dpinfer.mechanism.unknowns.plan import UnknownParts
 from dpinfer.release import BoundsRelease, CategoriesRelease
 from dpinfer.tabular import Schema, SchemaDraft, UnknownPlan, plan_unknown, read_table, release_unknown
-from dpinfer.tabular.unknown_plan import UnknownParts
 from dpinfer.testing import InsecureRNG
 
 RNG = np.random.default_rng(71)

@@ -136,6 +136,13 @@ class UnknownPlan:
         )
 
 
+def names_of(unknown: Any) -> tuple[str, ...]:
+    """Return the names of what is unknown, at least one."""
+    if isinstance(unknown, str) or not isinstance(unknown, Sequence) or not unknown:
+        raise TypeError("unknown must be a sequence of names, such as ['n_records']")
+    return tuple(unknown)
+
+
 def split_budget(
     asked: Sequence[str],
     *,
@@ -163,6 +170,10 @@ def split_budget(
         As in :func:`dpinfer.plan_unknown`.
     """
     relation = adjacency
+    if relation is Adjacency.ZERO_OUT:
+        raise ValueError("adjacency must not be 'zero_out' with unknown: a row is counted whether it is blank or not")
+    if relation is Adjacency.REPLACE_ONE and "n_records" in asked:
+        raise ValueError("unknown must not hold 'n_records' under 'replace_one', where it is public")
     target = check_interval("target_epsilon", target_epsilon, 0.0)
     delta = check_interval("target_delta", target_delta, 0.0, 1.0)
     share = check_interval("budget_share", budget_share, 0.0, 1.0)

@@ -87,7 +87,7 @@ def as_values(name: str, values: Any) -> npt.NDArray[np.float64] | list[str | No
 
 
 def identity_of(value: Any) -> str | None:
-    """Return whose a row is, in one spelling, so that no two whole numbers have the same.
+    """Return the owner of a row in one spelling: two distinct whole numbers never share it.
 
     As :func:`text_of`, but whole numbers keep all of their digits.  None where a float is too large, or a text has too
     many digits, to be told from another: two persons that are taken for one are protected half as well.

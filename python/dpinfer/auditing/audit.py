@@ -56,7 +56,7 @@ def audit(
     n_runs : int
         Trials per data set, at least 1000.
     models : sequence of GeneralizedLinearModel
-        Regressions of yours, to be audited as the library's are.
+        Your own regressions, audited like those of the library.
     methods : sequence of str
         Methods of other packages, whose own paths are audited too.
     noise_multiplier : float

@@ -1,4 +1,4 @@
-"""Comparison of a regression with one that lacks some of its coefficients, from the one posterior."""
+"""Comparison of a regression with a smaller one, without some coefficients, from one posterior."""
 
 import math
 from collections.abc import Sequence

@@ -129,7 +129,7 @@ class RegressionFit:
         Raises
         ------
         TypeError, ValueError
-            If it is none, or of other parameters than the release's.
+            If it is not a posterior, or its parameters differ from the release's.
         """
         if not isinstance(posterior, Posterior):
             raise TypeError(f"posterior must be a Posterior, got {type(posterior).__name__}")

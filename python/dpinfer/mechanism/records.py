@@ -171,7 +171,7 @@ def check_arguments(model: Any, y: Any, X: Any, takes: Sequence[str] = (), *, we
 
 
 def load_source(model: Any, X: Any, y: Any, adjacency: Adjacency) -> RowSource:
-    """Return checked records: those in memory as a source that keeps them, others as one that is read in every pass."""
+    """Return a source of checked records: records in memory stay there, all others are read in every pass."""
     found = records_of(X, y)
     if found.held is not None:
         return RowSource.of_arrays(load_records(model, *found.held, adjacency))

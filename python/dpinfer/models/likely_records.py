@@ -231,7 +231,7 @@ class LikelyRecords:
         return np.clip(self.features @ weights, -_LARGEST_PREDICTOR, _LARGEST_PREDICTOR)
 
     def _responses(self, eta: FloatArray, weights: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
-        """Return responses of every record and how likely each is: all that there are, or one that is drawn."""
+        """Return possible responses of every record with their probabilities: all of them, or one random draw."""
         if self.model.response == "binary":
             mean = np.asarray(self.model.inverse_link(eta), dtype=np.float64)
             return [(np.ones_like(eta), mean), (np.zeros_like(eta), 1.0 - mean)]

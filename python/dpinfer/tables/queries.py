@@ -33,7 +33,7 @@ _MAX_CELLS = 1 << 18  # 2 MiB of a record's numbers
 
 @dataclass(frozen=True)
 class _Cells:
-    """What a record adds: 1 in its cell of each margin, or there (1, u, u**2 / 2) of its value u in [-1, 1].
+    """A record's contribution to each margin: 1 in its cell, or (1, u, u**2 / 2) for its value u in [-1, 1].
 
     A record that lacks a value of a margin adds nothing there.
 
@@ -89,7 +89,7 @@ def counts(
     checkpoint: CheckpointArgument = None,
     random_source: RandomSource | None = None,
 ) -> NoisyTable:
-    """Release how many records have each category of each of some columns, one table a column, for one charge.
+    """Release the counts of the categories of several columns, one table for each, for one charge.
 
     **Privacy.** Reads the records.  (epsilon, delta)-differentially private: a record adds 1 to one cell of each of k
     tables, a contribution of norm sqrt(k) for Gaussian noise and k for Laplace noise; :func:`dpinfer.private_sum`

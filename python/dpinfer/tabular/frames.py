@@ -36,7 +36,7 @@ def raw_records(
     names : sequence of str
         Columns that are used.
     unit : str
-        The one of them that says whose each row is; empty where a row is a record.
+        The column that names the owner of each row; empty where a row is a record.
     """
     if isinstance(data, (str, os.PathLike)):
         path, declared = data, [column.name for column in schema.columns]

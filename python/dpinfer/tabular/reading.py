@@ -98,7 +98,7 @@ def read_chunks(
     counts : LineCounts, optional
         Counts the lines as they are read.
     unit : str
-        The column that says whose each row is, if there is one: its whole numbers keep all of their digits.
+        The column that names the owner of each row, if there is one: its whole numbers keep all digits.
 
     Notes
     -----
@@ -173,7 +173,7 @@ def guess_delimiter(
 ) -> tuple[str, tuple[str, ...]] | None:
     """Return a delimiter that fits the header better than the given one, with the resulting names, or None.
 
-    Better is to have more of the names, or as many of them and the right number of fields.
+    More of the names is better; among equals, the right number of fields.
 
     **Privacy.** As :func:`read_header`.
 

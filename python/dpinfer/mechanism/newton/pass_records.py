@@ -179,7 +179,7 @@ def _arrays(block: Iterable[Any]) -> Iterator[npt.NDArray[Any]]:
 
 
 class ReadAgainRecords(ReadRecords):
-    """Records that are read again in every pass, a block at a time, each part of them where it is.
+    """Records read again in every pass, block by block; each part is read in its own place.
 
     **Privacy.** Parts get public numbers and return integers; a sum from which noise is missing stays here until all
     of them have.
@@ -335,7 +335,7 @@ class UnitRecords(ReadRecords):
 
 
 class ClusteredRecords(UnitRecords):
-    """Rows that are records, and the clusters in which they may depend on each other.
+    """Records, one a row, with clusters: rows of one cluster may depend on each other.
 
     **Privacy.** As :class:`MemoryRecords`; what is made of a cluster's sum is held so that a row moves it little
     (docs/derivations/population.md).

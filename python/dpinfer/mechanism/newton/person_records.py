@@ -1,4 +1,4 @@
-"""From rows and whose they are to persons: one record for each, of a fixed width.
+"""Persons made of rows and their owners: one record of fixed width for each person.
 
 **Privacy.** Reads the records.  A person's record is a function of that person's rows and of public numbers: the first
 rows, up to the public largest number, in the order in which they were given (docs/derivations/people.md).

@@ -8,7 +8,7 @@ class Tuning:
     """Chosen numbers of a run for the model's weights; those of other targets stand with their phases.
 
     "Scope" is the seen half of the design of bench/coverage/newton_scope.py; its part ``ablate`` prints what coverage
-    and width are without each.  A share is one of the whole budget, and measurements have what others leave.
+    and width are without each.  Shares are of the whole budget; measurements get the rest.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class Tuning:
     slope : float
         Share of the matrix of slopes; 0.05 to 0.3.  Scope.
     unresolved : float
-        Norm of a matrix's noise, had it the whole budget, from which it has little of it; 0.3 to 1.  Scope.
+        A matrix gets a small share if the whole budget would leave it noise of a larger norm; 0.3 to 1.  Scope.
     hidden_geometry, hidden_localise, hidden_slope : tuple of float
         The shares then.  Scope.
     scale_noise, least_scale, most_scale : float

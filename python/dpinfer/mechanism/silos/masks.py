@@ -111,7 +111,7 @@ def pair_mask(private: X25519PrivateKey, public: bytes, *, own: int, other: int,
 
 
 class SiteKeys:
-    """The secrets of a site in one session, all of them from one key.
+    """The secrets of a site in one session, all derived from one key.
 
     Parameters
     ----------

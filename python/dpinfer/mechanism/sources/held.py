@@ -124,7 +124,7 @@ class HeldRows(Records):
 class CodedRows(HeldRows):
     """Numbers and codes of categories, with an indicator column for each category, as `X` of a run.
 
-    Its columns are those of `numeric`, then an indicator for each category of each column of `codes`.  The release has
+    The columns of `numeric` come first, then an indicator for each category of each column of `codes`.  The release has
     the bits of a run over those columns, which are never formed.
 
     **Privacy.** Holds the records, which are not looked at before a run asks for them.  `n_categories` is public: from

@@ -20,7 +20,7 @@ MAX_ROWS = 2**31  # exact integer sums of 64 bits are proved for so many
 
 
 class Records(ABC):
-    """Records of a run, as its `X`: what runs ask of every kind of them, in place of the type.
+    """Records of a run, as its `X`: runs call these methods and never test the type.
 
     A kind of your own has :meth:`each_part`, and says in `demands` which runs take it (docs/architecture.md).
 
@@ -47,7 +47,7 @@ class Records(ABC):
     @property
     @abstractmethod
     def demands(self) -> Mapping[str, str]:
-        """What a run must be able to do to take these records, and the refusal of one that is not.
+        """What a run must be able to do with these records, each with the message for a run that cannot.
 
         Of "blocks" (read a block at a time, in every pass), "units", "parts" (sum several parts, each where it is),
         "sites", "sparse" and "cuda"; ``{name}`` in a text becomes the argument's name.
@@ -62,7 +62,7 @@ class Records(ABC):
 
     @property
     def held(self) -> tuple[Any, Any] | None:
-        """(X, y) of records that are in memory as one block; None of others."""
+        """(X, y) of records in memory, None of all others."""
         return None
 
     def with_response(self, y: Any) -> "Records":
@@ -204,7 +204,7 @@ class RowSource(Records):
 
     @property
     def demands(self) -> Mapping[str, str]:
-        """A run that reads blocks, and one that protects units where they are of units."""
+        """The run must read blocks, and protect units if the source has units."""
         units = {"units": "{name} must be a source without units: this run protects rows"} if self.units else {}
         return units | {"blocks": "{name} must be an array, not a RowSource: this run needs its rows in memory"}
 

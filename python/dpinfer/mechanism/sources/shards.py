@@ -29,7 +29,7 @@ class ShardedRows(Records):
     executor : concurrent.futures.Executor
         Such as a ``ProcessPoolExecutor``; for Dask see :func:`rows_of_dask`.
     sources : sequence of RowSource
-        One for each shard; a record that is in two of them counts twice.  They are sent to the workers: pickled, unless
+        One for each shard; a record in two shards counts twice.  They are sent to the workers: pickled, unless
         the workers are threads.
     retries : int
         How often a shard is tried again when its worker is lost.

@@ -130,7 +130,7 @@ def draw_categories(
     key: bytes,
     max_labels: int | None,
 ) -> dict[str, dict[str, int]]:
-    """Return the labels of each column that pass the threshold; `epsilon` is that of one column.
+    """Return the labels of each column that pass the threshold, at `epsilon` for each column.
 
     **Privacy.** Reads the records' counts: see :func:`release_categories`.
     """

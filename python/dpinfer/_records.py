@@ -3,12 +3,14 @@
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import DpinferError, RecordError
+
+T = TypeVar("T")
 
 
 class DeferredArray:
@@ -82,17 +84,24 @@ def as_record_array(name: str, value: Any) -> npt.NDArray[Any]:
 
     Raises RecordError if it cannot be converted to an array. Raises OSError if the system refused to read it.
     """
+    return quietly(
+        lambda: np.asarray(value),
+        f"{name} must be an array, or convertible to one by NumPy, with rows of equal length (the reason of the "
+        "failure is withheld: it could quote a record)",
+    )
+
+
+def quietly(action: Callable[[], T], message: str) -> T:
+    """Return ``action()``; a foreign error, whose text may quote a record, becomes a RecordError with `message`."""
     try:
-        return np.asarray(value)
+        return action()
     except DpinferError:
         raise
     except OSError as error:
         number = error.errno
     except Exception:
         number = None
+    # Raised outside the handler: otherwise the foreign error would travel along as __context__.
     if number is not None:
         raise OSError(number, os.strerror(number))
-    raise RecordError(
-        f"{name} must be an array, or convertible to one by NumPy, with rows of equal length (the reason of the "
-        "failure is withheld: it could quote a record)"
-    )
+    raise RecordError(message)

@@ -6,12 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import integrate, special, stats
+from tests.reference.rounded_gaussian_law import RoundedGaussianLaw
 
 import dpinfer as dpi
 from dpinfer.accounting import PureEvent
 from dpinfer.inference.statistic.conjugate import statistic_posterior
 from dpinfer.inference.statistic.counts import CategoryCounts, success_weights
-from dpinfer.inference.statistic.noise_laws import LaplaceLaw, NoiseLaw, RoundedGaussianLaw
+from dpinfer.inference.statistic.noise_laws import LaplaceLaw, NoiseLaw
 from dpinfer.inference.statistic.waiting import clipped_moments, clipped_sum_density
 from dpinfer.models import (
     BetaBernoulli,

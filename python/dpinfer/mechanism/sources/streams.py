@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array
+from dpinfer._records import as_record_array, quietly
 from dpinfer._validate import check_integer
 from dpinfer._values import is_listed
-from dpinfer.errors import BackendUnavailableError, DpinferError, RecordError
+from dpinfer.errors import BackendUnavailableError, RecordError
 from dpinfer.mechanism.sources.array_blocks import (
     ArrayBlocks,
     Block,
@@ -309,19 +309,7 @@ def _module(name: str, extra: str) -> Any:
 
 
 def _quietly(action: Callable[[], T]) -> T:
-    """Return ``action()``; a foreign error, whose text may quote a record, becomes one that does not."""
-    try:
-        return action()
-    except DpinferError:
-        raise
-    except OSError as error:
-        number = error.errno
-    except Exception:
-        number = None
-    # Raised outside the handler: otherwise the foreign error would travel along as __context__.
-    if number is not None:
-        raise OSError(number, os.strerror(number))
-    raise RecordError("X cannot be read from its source (the reason is withheld: it could quote a record)")
+    return quietly(action, "X cannot be read from its source (the reason is withheld: it could quote a record)")
 
 
 def _items(items: Iterator[T]) -> Iterator[T]:

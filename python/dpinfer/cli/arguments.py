@@ -109,8 +109,7 @@ def add_posterior_arguments(parser: argparse.ArgumentParser, *, routes: bool = F
         choices=("auto", "weak", "model", "empirical"),
         default="auto",
         help="prior of the trace model; 'model' bounds directions that the trace does not identify by the model's own "
-        "prior "
-        "(default: %(default)s)",
+        "prior (default: %(default)s)",
     )
     group.add_argument(
         "--burn-in",

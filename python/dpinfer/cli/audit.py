@@ -23,8 +23,7 @@ def add_parser(verbs: Any) -> None:
         "audit",
         help="test the private mechanism against its claimed guarantee",
         description="Run the code of private fits on simulated records and test clipping, sampling and noise against "
-        "the "
-        "claimed guarantee. Reads no data. Exits with 1 when a check fails.",
+        "the claimed guarantee. Reads no data. Exits with 1 when a check fails.",
     )
     parser.add_argument(
         "--runs", type=integer(1000), default=20_000, metavar="N", help="trials per data set (default: %(default)s)"

@@ -28,10 +28,8 @@ def add_parser(verbs: Any) -> None:
         "check",
         help="effect of a schema on a file, for the curator's eyes only",
         description="Count, without noise, the values of a file that 'dpinfer fit' would drop, clamp, map to 'other' "
-        "or "
-        "refuse: for the curator's eyes only, not to be published. Spends nothing and writes nothing. Exits "
-        "with 0 "
-        "if every record reaches the fit unchanged, with 1 if values are lost or refused.",
+        "or refuse: for the curator's eyes only, not to be published. Spends nothing and writes nothing. Exits "
+        "with 0 if every record reaches the fit unchanged, with 1 if values are lost or refused.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the private records, with a header line")
     parser.add_argument(

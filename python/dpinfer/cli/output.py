@@ -65,8 +65,7 @@ class OutputFolder:
                 )
             if not overwrite and self.release_path.exists():
                 raise UsageError(
-                    f"{str(self.release_path)!r} exists, and its privacy cost has been paid: "
-                    "choose another "
+                    f"{str(self.release_path)!r} exists, and its privacy cost has been paid: choose another "
                     "folder, or replace it with --overwrite"
                 )
             _try_to_write(self.path, need_bytes + _RESERVE_BYTES)

@@ -39,8 +39,7 @@ def add_parser(verbs: Any) -> None:
         "site",
         help="take part in fits over silos with local records",
         description="Answer a coordinator ('dpinfer silos') with masked sums over a local file.  Shows each request, "
-        "and "
-        "answers if the curator consents and the ledger has the budget.",
+        "and answers if the curator consents and the ledger has the budget.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     serve = actions.add_parser("serve", help="listen for a coordinator", description=parser.description)

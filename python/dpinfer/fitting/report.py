@@ -262,8 +262,7 @@ def _reach(guarantee: Guarantee) -> str:
         '<text x="14" y="130" text-anchor="middle" transform="rotate(-90 14 130)">share of those in the data who are '
         "found</text></svg>"
         "<figcaption>Attacks by somebody who knows everything except whether a person is in the data: the largest "
-        "share of "
-        "people in the data who are found (line), and the share by guessing (dashes).</figcaption></figure>"
+        "share of people in the data who are found (line), and the share by guessing (dashes).</figcaption></figure>"
     )
 
 

@@ -286,8 +286,7 @@ def _resumed_record(
     if status == "finished" and not record.complete:
         raise CheckpointError(
             f"checkpoint must be the last file of its run, and {str(place.path)!r} is an older copy: the ledger "
-            f"records "
-            "the end of the run; remove this copy to begin a new run"
+            "records the end of the run; remove this copy to begin a new run"
         )
     # Only a run that drew nothing can be cancelled: its key is unused, and is not used.
     return None if status == "cancelled" else record

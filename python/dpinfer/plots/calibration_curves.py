@@ -64,19 +64,7 @@ def calibration_error(curves: Curves, *, ax: "Axes | None" = None) -> "Axes":
 
     **Privacy.** Draws the labels' frequencies without noise: publish it only if the labels are public.
 
-    Parameters
-    ----------
-    curves : CalibrationCurve or mapping from name to CalibrationCurve
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    TypeError
-        If `curves` holds anything else.
+    Parameters, result and errors are those of :func:`calibration`.
     """
     from dpinfer.plots.style import FAINT, axes_or_new, tidy
 

@@ -6,12 +6,11 @@ from typing import ClassVar
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_float_array, check_interval
-from dpinfer.release.guarantee import Release, check_sums_event
+from dpinfer.release.sites.trace import SumsOfSites
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NetworkRelease(Release):
+class NetworkRelease(SumsOfSites):
     """Everything that a run of DP-SEP for a network has published.
 
     q is N(loc, diag(1 / precision)) over the n weights.  Step t released ``noisy_sums[t]``: over the step's sample the
@@ -71,13 +70,10 @@ class NetworkRelease(Release):
     _part_name: ClassVar[str] = "network trace"
 
     def __post_init__(self) -> None:
-        put = object.__setattr__
         n = max(1, len(self.names))
         self._check_names(n)
-        sums = check_float_array("noisy_sums", self.noisy_sums, (None, 2 * n + 1))
-        steps = sums.shape[0]
-        if steps < 1:
-            raise ValueError("noisy_sums must hold at least one step, got 0")
+        sums = self._checked_sums(2 * n + 1)
+        steps = len(sums)
         shapes = {
             "noisy_sums": sums.shape,
             "loc": (steps + 1, n),
@@ -88,33 +84,7 @@ class NetworkRelease(Release):
             "floor": (steps + 1,),
         }
         self._check_arrays(shapes, ("noise_variance", "weights", "floor"))
-        if not np.all((self.damping > 0.0) & (self.damping <= 1.0)):
-            raise ValueError("damping must lie in (0, 1]")
-        for name in ("noise_stddev", "prior_precision", "max_site_norm", "noise_multiplier"):
-            put(self, name, check_interval(name, getattr(self, name), 0.0))
-        put(self, "sample_rate", check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False))
-        self._check_guarantee()
-        check_sums_event(
-            self.event,
-            self.adjacency,
-            n_steps=self.n_steps,
-            sampling="poisson",
-            sample_rate=self.sample_rate,
-            n_records=self.n_records,
-            noise_stddev=self.noise_stddev,
-            noise_multiplier=self.noise_multiplier,
-            max_site_norm=self.max_site_norm,
-        )
-
-    @property
-    def n_steps(self) -> int:
-        """Number of released sums T."""
-        return int(self.noisy_sums.shape[0])
-
-    @property
-    def n_params(self) -> int:
-        """Number of weights n."""
-        return len(self.names)
+        self._check_steps(("prior_precision",), "poisson")
 
     @property
     def used_precision(self) -> FloatArray:

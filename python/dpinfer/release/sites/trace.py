@@ -1,6 +1,7 @@
 """The site-trace release: every noisy sum of DP-SEP's sites, and the approximate posterior after each step."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -47,8 +48,62 @@ def smat(vectors: FloatArray, d: int) -> FloatArray:
     return result
 
 
+class SumsOfSites(Release):
+    """What the releases of DP-SEP share: a noisy sum of sites for each step.
+
+    **Privacy.** Post-processing: reads only what the release holds.
+    """
+
+    noisy_sums: FloatArray
+    damping: FloatArray
+    noise_stddev: float
+    sample_rate: float
+    n_records: int
+    names: tuple[str, ...]
+    max_site_norm: float
+    noise_multiplier: float
+
+    def _checked_sums(self, length: int) -> FloatArray:
+        """Return the sums, of at least one step."""
+        sums = check_float_array("noisy_sums", self.noisy_sums, (None, length))
+        if not len(sums):
+            raise ValueError("noisy_sums must hold at least one step, got 0")
+        return sums
+
+    def _check_steps(self, numbers: Sequence[str], sampling: str) -> None:
+        """Check what all steps share, and that `event` is that of the sums."""
+        if not np.all((self.damping > 0.0) & (self.damping <= 1.0)):
+            raise ValueError("damping must lie in (0, 1]")
+        for name in ("noise_stddev", "max_site_norm", "noise_multiplier", *numbers):
+            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
+        rate = check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False)
+        object.__setattr__(self, "sample_rate", rate)
+        self._check_guarantee()
+        check_sums_event(
+            self.event,
+            self.adjacency,
+            n_steps=self.n_steps,
+            sampling=sampling,
+            sample_rate=self.sample_rate,
+            n_records=self.n_records,
+            noise_stddev=self.noise_stddev,
+            noise_multiplier=self.noise_multiplier,
+            max_site_norm=self.max_site_norm,
+        )
+
+    @property
+    def n_steps(self) -> int:
+        """Number of released sums T."""
+        return int(self.noisy_sums.shape[0])
+
+    @property
+    def n_params(self) -> int:
+        """Number of model parameters."""
+        return len(self.names)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SiteRelease(Release):
+class SiteRelease(SumsOfSites):
     """Everything a run of DP-SEP has published: the noisy sums of sites and the public facts needed to use them.
 
     q is a product of J Gaussian blocks of dimension d, q(theta_j) = N(loc_j, precision_j**-1).  Step t released
@@ -120,14 +175,11 @@ class SiteRelease(Release):
     _part_name: ClassVar[str] = "site trace"
 
     def __post_init__(self) -> None:
-        put = object.__setattr__
         prior_loc = check_float_array("prior_loc", self.prior_loc, (None, None))
         blocks, d = prior_loc.shape
         half = d * (d + 1) // 2
-        sums = check_float_array("noisy_sums", self.noisy_sums, (None, blocks * (d + half)))
-        steps = sums.shape[0]
-        if steps < 1:
-            raise ValueError("noisy_sums must hold at least one step, got 0")
+        sums = self._checked_sums(blocks * (d + half))
+        steps = len(sums)
         shapes = {
             "prior_loc": (blocks, d),
             "noisy_sums": sums.shape,
@@ -137,33 +189,12 @@ class SiteRelease(Release):
             "floor": (steps + 1,),
         }
         self._check_arrays(shapes, ("floor",))
-        if not np.all((self.damping > 0.0) & (self.damping <= 1.0)):
-            raise ValueError("damping must lie in (0, 1]")
         self._check_names(blocks * d)
-        for name in ("noise_stddev", "block_weight", "prior_scale", "max_site_norm", "noise_multiplier"):
-            put(self, name, check_interval(name, getattr(self, name), 0.0))
-        put(self, "sample_rate", check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False))
         check_choice("sites", self.sites, SITES)
         check_choice("sampling", self.sampling, ("poisson", "uniform", "permutation"))
         if not isinstance(self.isotropic, (bool, np.bool_)):
             raise TypeError(f"isotropic must be a bool, got {type(self.isotropic).__name__}")
-        self._check_guarantee()
-        check_sums_event(
-            self.event,
-            self.adjacency,
-            n_steps=self.n_steps,
-            sampling=self.sampling,
-            sample_rate=self.sample_rate,
-            n_records=self.n_records,
-            noise_stddev=self.noise_stddev,
-            noise_multiplier=self.noise_multiplier,
-            max_site_norm=self.max_site_norm,
-        )
-
-    @property
-    def n_steps(self) -> int:
-        """Number of released sums T."""
-        return int(self.noisy_sums.shape[0])
+        self._check_steps(("block_weight", "prior_scale"), self.sampling)
 
     @property
     def n_blocks(self) -> int:
@@ -174,11 +205,6 @@ class SiteRelease(Release):
     def block_size(self) -> int:
         """Dimension d of a block."""
         return int(self.prior_loc.shape[1])
-
-    @property
-    def n_params(self) -> int:
-        """Number of model parameters J d."""
-        return len(self.names)
 
     def linear_sums(self) -> FloatArray:
         """Noisy sums of the linear terms, (T, J, d)."""

@@ -138,8 +138,10 @@ class UnknownPlan:
 
 def names_of(unknown: Any) -> tuple[str, ...]:
     """Return the names of what is unknown, at least one."""
-    if isinstance(unknown, str) or not isinstance(unknown, Sequence) or not unknown:
+    if isinstance(unknown, str) or not isinstance(unknown, Sequence):
         raise TypeError("unknown must be a sequence of names, such as ['n_records']")
+    if not unknown:
+        raise ValueError("unknown must be a sequence of names with at least one of them")
     return tuple(unknown)
 
 

@@ -186,7 +186,7 @@ class PrivateEstimator(Estimator):
             try_out(split, lambda: make(given | stand_ins, split.fit_epsilon), self.ledger)
             self._warn_of_leaks()
             self._family().warn_of(Charge(split.event, split.delta, split.adjacency), self.ledger)
-            released = release_parameters(
+            released = _release_parameters(
                 asked,
                 split,
                 X,
@@ -348,7 +348,7 @@ class PrivateEstimator(Estimator):
             )
 
 
-def release_parameters(
+def _release_parameters(
     asked: Sequence[str], split: UnknownPlan, X: Any, y: Any, n_features: int, **charged: Any
 ) -> ReleasedArguments:
     """Release unknown parameters of an estimator.

@@ -28,7 +28,6 @@ SPACES = ("constrained", "unconstrained")
 _HERMITE_NODES = 31  # exact to degree 61
 _MAP_DRAWS = 16_384  # Monte Carlo error below 1% of a standard deviation
 _MAP_SEED = 20_250_101  # an arbitrary seed
-
 _nothing = partial(np.empty, 0)
 
 

@@ -6,6 +6,7 @@ given e.  Where nothing is hidden e is small beside what the score says of it, a
 directions are hidden, e, t and c are drawn: independent proposals near their law, drawn again by their density.
 """
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,14 +22,14 @@ __all__ = ["ErrorDraws", "ErrorLaw", "MeanScores", "MomentsDraws", "MomentsLaw",
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-_SPREADS, _UNLIKELY = (45, 13), 20.0  # nodes anywhere, then where the log density is so near to its largest
+_SPREADS, _UNLIKELY = 45, 20.0  # nodes where the log density is so near to its largest
 _SMALL = 0.3  # nodes are even in their log above so many standard deviations of the noise, and in themselves below
 _SWEEPS, _CLOSE = 30, 1e-3  # of a fixed point: variances of errors to a thousandth of all noise
 _LEAST = 1e-3  # moves a posterior's variance by a millionth of the least that scores can leave
-# Of proposals of errors, chosen on the seen half of the scope study for many independent draws in a second: they do not
-# change what is drawn.  Nodes of offsets; every fifth length for up to 8 rounds, until 4 offsets are within 6 of the
-# largest log mass; parts of an interval of offsets.
-_OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 6, 5, 8, 6.0, 4, 40
+# Of proposals of errors, chosen on the seen half of the scope study for many independent draws in a second: but for t
+# they do not change what is drawn.  Every fourth node of t, nodes of offsets; every fifth length for up to 8 rounds,
+# until 4 nodes of either are within 6 of the largest log mass; parts of an interval of nodes.
+_EVERY, _OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 4, 6, 5, 8, 6.0, 4, 40
 # Log of the mass that is left out; share of even proposals; factor of standard deviations; share beyond the outer
 # offsets; bisections; proposals for a draw.
 _NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED = 13.0, 0.05, 1.05, 0.003, 30, 2
@@ -113,20 +114,29 @@ class MomentsLaw:
         root = np.linalg.cholesky(self.basis.T @ scores.prior_covariance @ self.basis + least * np.eye(d))
         root = np.linalg.inv(root)
         self.prior_precision = root.T @ root
-        # Of the spread given the release, the centre integrated out: first where it is likely, then there.  Spreads far
-        # below the noise are all the same.
-        energy, small = float(np.sum(np.square(self.eigenvalues - np.mean(self.eigenvalues)))), _SMALL * stddev
+        # Nodes of the spread given the release, first anywhere; spreads far below the noise are all the same.
+        small = _SMALL * stddev
         ends = unit * np.array([chosen.least_spread, chosen.largest_spread])
-        for count in _SPREADS:
+        for _ in range(2):
             low, high = np.arcsinh(ends / small)
-            self.spreads = small * np.sinh(np.linspace(low, high, count))
-            total = np.square(self.spreads) + self.noise
-            log_weight = 0.5 * np.log(np.square(self.spreads) + small**2)
-            log_weight -= 0.5 * ((0.5 * d * (d + 1) - 1) * np.log(total) + energy / total)
-            likely = np.flatnonzero(log_weight > log_weight.max() - _UNLIKELY)
-            ends = self.spreads[[max(likely[0] - 1, 0), min(likely[-1] + 1, count - 1)]]
+            self._place(small * np.sinh(np.linspace(low, high, _SPREADS)))
+            likely = np.flatnonzero(self.weight > math.exp(-_UNLIKELY))
+            ends = self.spreads[[max(likely[0] - 1, 0), min(likely[-1] + 1, _SPREADS - 1)]]
+
+    def _place(self, spreads: FloatArray) -> None:
+        """Set nodes of the spread, with their weights by the trapezoidal rule: the centre is integrated out."""
+        total, d = np.square(spreads) + self.noise, len(self.eigenvalues)
+        energy = float(np.sum(np.square(self.eigenvalues - np.mean(self.eigenvalues))))
+        self.spreads, self.kept = spreads, np.square(spreads) / total
+        self.width = np.diff(np.concatenate((spreads[:1], 0.5 * (spreads[1:] + spreads[:-1]), spreads[-1:])))
+        log_weight = np.log(self.width) - 0.5 * ((0.5 * d * (d + 1) - 1) * np.log(total) + energy / total)
         self.weight = np.exp(log_weight - log_weight.max())
-        self.kept = np.square(self.spreads) / total
+
+    def at(self, spreads: FloatArray) -> "MomentsLaw":
+        """Return the law with other nodes of the spread."""
+        law = copy.copy(self)
+        law._place(spreads)
+        return law
 
     def expected(self, centre: FloatArray, kept: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return eigenvalues of M that the release expects, and the means of these where they are above zero, (S, d).
@@ -298,10 +308,8 @@ class ErrorDraws(ErrorLaw):
     """Independent draws of the weights' error e, the spread t and the centre c, with M integrated out.
 
     M e is (m + sqrt(s) x) e + sqrt(s) |e| z with x and z standard normal: given t and the offset a = (1 - k) c +
-    sqrt(s) x the noise of the score depends on |e|**2 alone, and given that e is normal on a sphere.
-    Proposals are normal laws over nodes of t, a and r, with the noise of |e|**2 = r, tilted so that |e|**2 has mean r;
-    their shares are saddlepoint approximations of the mass there (Daniels 1954).  Proposals are drawn again in
-    proportion to density over proposals' density: e, t and c have the law that they are said to have.
+    sqrt(s) x the noise of the score depends on |e|**2 = r alone.  Proposals are normal laws at nodes of t, a and r,
+    drawn again in proportion to density over proposals' density (docs/derivations/private-newton.md).
 
     Parameters
     ----------
@@ -309,7 +317,7 @@ class ErrorDraws(ErrorLaw):
     """
 
     def __init__(self, law: MomentsLaw) -> None:
-        super().__init__(law)
+        super().__init__(law := law.at(law.spreads[::_EVERY]))
         d = len(law.eigenvalues)
         far = 4.0 * (np.trace(law.scores.prior_covariance) + law.position @ law.position)
         near = np.clip(0.01 * np.min(self.noise.min(axis=1) / self._entry), 1e-12 * far, 1e-3 * far)
@@ -317,41 +325,42 @@ class ErrorDraws(ErrorLaw):
         centres = np.clip(self._middle + np.array([[-6.0], [6.0]]) * self._width, *law.ends)
         ends = (1.0 - self._kept) * centres + np.array([[-5.0], [5.0]]) * np.sqrt(self._entry)
         offsets = np.linspace(ends[0], ends[1], _OFFSETS, axis=1)
-        # Few lengths, until several offsets are where their law is; then all lengths where it is not negligible.
-        rows = np.arange(len(law.kept))
-        mass = np.empty((rows.size, _OFFSETS, len(lengths[::_COARSE])))
+        # Few lengths, until several nodes are where their law is; then all lengths where it is not negligible.
         for _ in range(_ROUNDS):
-            mass[rows] = self._proposals(rows, offsets[rows], lengths[::_COARSE])[0]
-            by_offset = special.logsumexp(mass[rows], axis=2)
-            offsets[rows] = [_finer(*row) for row in zip(offsets[rows], by_offset, strict=True)]
-            open_ = np.sum(by_offset > by_offset.max(axis=1, keepdims=True) - _FLAT, axis=1) < _RESOLVED
-            rows = rows[open_ & (by_offset.max(axis=1) > mass.max() - 2.0 * _NEGLIGIBLE)]
-            if not rows.size:
+            mass = self._proposals(offsets, lengths[::_COARSE])[0]
+            by_offset = special.logsumexp(mass, axis=2)
+            by_spread = special.logsumexp(by_offset + np.log(np.gradient(offsets, axis=1)), axis=1)
+            likely = by_spread > by_spread.max() - _FLAT
+            flat = by_offset > by_offset.max(axis=1, keepdims=True) - _FLAT
+            offsets = np.array([_finer(*row, _EDGE) for row in zip(offsets, by_offset, strict=True)])
+            before, spreads = law.spreads, _finer(law.spreads, by_spread - np.log(law.width), 0.0)
+            super().__init__(law := law.at(spreads))
+            offsets = np.stack([np.interp(spreads, before, part) for part in offsets.T], axis=1)
+            if min(np.sum(likely), *np.sum(flat[likely], axis=1)) >= _RESOLVED:
                 break
-        rows = np.flatnonzero(mass.max(axis=(1, 2)) > mass.max() - _NEGLIGIBLE)
         some = np.flatnonzero(mass.max(axis=(0, 1)) > mass.max() - _NEGLIGIBLE) * _COARSE
         lengths = lengths[max(some[0] - _COARSE, 0) : some[-1] + _COARSE + 1]
-        mass, *laws = self._proposals(rows, offsets[rows], lengths)
-        mass += np.log(np.gradient(offsets[rows], axis=1))[:, :, None]
+        mass, *laws = self._proposals(offsets, lengths)
+        mass += np.log(np.gradient(offsets, axis=1))[:, :, None]
         kept = mass > mass.max() - _NEGLIGIBLE
         share = np.exp(mass[kept] - special.logsumexp(mass[kept]))
         self._share = (share + _FLOOR / share.size) / (1.0 + _FLOOR)
-        self._of, laws = rows[np.nonzero(kept)[0]], [part[kept] for part in laws]
+        self._of, laws = np.nonzero(kept)[0], [part[kept] for part in laws]
         self._mean, self._root, self._told, self._precision, self._log = laws
         self._log += np.log(self._share)
 
-    def _proposals(self, of: IntArray, offsets: FloatArray, lengths: FloatArray) -> tuple[FloatArray, ...]:
-        """Return logs of the mass around nodes of (t, a, r), and the normal laws there.
+    def _proposals(self, offsets: FloatArray, lengths: FloatArray) -> tuple[FloatArray, ...]:
+        """Return logs of the mass around nodes of (t, a, r) (Daniels 1954), and normal laws there.
 
-        These are mean, root of the covariance, information, precision less the prior's, and the log density at zero.
+        Of each: mean, root of the covariance, information, precision less the prior's, and the log density at zero.
         """
         law, d = self._law, len(self._law.eigenvalues)
-        kept, entry = self._kept[of][:, None], self._entry[of][:, None]
+        kept, entry = self._kept[:, None], self._entry[:, None]
         moved = 1.0 - kept
-        mass = self._centre(self._width[of][:, None], moved**2 / entry, moved * offsets / entry)[0]
-        mass += np.log(self.weight[of])[:, None] - 0.5 * (np.square(offsets) / entry + np.log(entry))
+        mass = self._centre(self._width[:, None], moved**2 / entry, moved * offsets / entry)[0]
+        mass += np.log(self.weight)[:, None] - 0.5 * (np.square(offsets) / entry + np.log(entry))
         values = (kept * law.eigenvalues)[:, None, None] + offsets[:, :, None, None]
-        noise = self.noise[of][:, None, None] + entry[:, :, None, None] * lengths[:, None]
+        noise = self.noise[:, None, None] + entry[:, :, None, None] * lengths[:, None]
         precision = (np.square(values) / noise)[..., None] * np.eye(d) + law.prior_precision
         told = values * law.score / noise - law.prior_precision @ law.position
         precision, turn = np.linalg.eigh(precision)
@@ -399,10 +408,10 @@ def _dot(left: FloatArray, right: FloatArray) -> FloatArray:
     return np.asarray(np.sum(left * right, axis=1, keepdims=True))
 
 
-def _finer(nodes: FloatArray, log_density: FloatArray) -> FloatArray:
+def _finer(nodes: FloatArray, log_density: FloatArray, edge: float) -> FloatArray:
     """Return as many nodes, that have equal parts of a power of a density: one that falls little between two of these.
 
-    The density is log-linear between nodes.
+    The density is log-linear between nodes; `edge` is the part beyond the outer nodes.
     """
     top, index = int(np.argmax(log_density)), np.arange(nodes.size)
     fall = log_density[top] - np.max(np.delete(log_density, top)[max(top - 1, 0) : top + 1])
@@ -410,7 +419,7 @@ def _finer(nodes: FloatArray, log_density: FloatArray) -> FloatArray:
     place = np.interp(fine, index, nodes)
     power = np.exp(min(0.5, 3.0 / max(fall, 1e-300)) * (np.interp(fine, index, log_density) - log_density[top]))
     cumulative = np.append(0.0, np.cumsum(0.5 * (power[1:] + power[:-1]) * np.diff(place)))
-    return np.asarray(np.interp(np.linspace(_EDGE, 1.0 - _EDGE, nodes.size) * cumulative[-1], cumulative, place))
+    return np.asarray(np.interp(np.linspace(edge, 1.0 - edge, nodes.size) * cumulative[-1], cumulative, place))
 
 
 def stratified(weight: FloatArray, size: int, sets: int, rng: np.random.Generator) -> IntArray:

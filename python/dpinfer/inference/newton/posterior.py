@@ -8,7 +8,7 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.facts import model_of
 from dpinfer.inference.newton import tuning
-from dpinfer.inference.newton.checks import Checks, check_draws
+from dpinfer.inference.newton.checks import check_draws
 from dpinfer.inference.newton.glm_scores import BoundedScores
 from dpinfer.inference.newton.mixture import Mixture, mixture_of
 from dpinfer.inference.newton.scores import LinearScores, ModelScalePrior, NoiseScalePrior, Scores, WeakScalePrior
@@ -118,24 +118,6 @@ def noise_prior(release: NewtonRelease, model: LinearRegression, name: str) -> t
     return ModelScalePrior(model.variance_shape, model.variance_rate), f"Prior of the noise variance: {words}"
 
 
-def _checks(
-    release: NewtonRelease | GlmNewtonRelease,
-    scores: Scores,
-    found: Mixture,
-    prior_variance: FloatArray,
-    n_checked: int,
-) -> Checks:
-    """Return the checks; the size of the first `n_checked` weights is compared with their prior."""
-    return check_draws(
-        release,
-        misfit=found.misfit,
-        freedom=scores.freedom,
-        location=found.distribution.location[:, :n_checked],
-        variance=found.variance[:, :n_checked],
-        prior_variance=prior_variance,
-    )
-
-
 def _posterior(
     release: NewtonRelease | GlmNewtonRelease,
     model: GeneralizedLinearModel,
@@ -149,7 +131,14 @@ def _posterior(
     d = release.n_coef
     # The prior of a linear regression's intercept has the spread of the responses, too.
     n_checked = d - (isinstance(model, LinearRegression) and model.fit_intercept and d > 1)
-    checks = _checks(release, scores, found, prior_variance=variance, n_checked=n_checked)
+    checks = check_draws(
+        release,
+        misfit=found.misfit,
+        freedom=scores.freedom,
+        location=found.distribution.location[:, :n_checked],
+        variance=found.variance[:, :n_checked],
+        prior_variance=variance,
+    )
     return Posterior(
         names=release.names,
         method="newton",

@@ -347,8 +347,7 @@ class LinearScores:
 def _of_all_rounds(release: NewtonRelease) -> tuple[FloatArray, float]:
     """Return the mean of the matrices in the last coordinates that have the last one's trace, and its noise.
 
-    A round's noise is stretched differently along directions: it is taken for as large in all as along the longest.
-    Traces differ where weights do, and where noise of an early round has chosen later coordinates.
+    A round's noise there is taken for as large in all directions as in the one where it is largest.
     """
     onward = release.transforms[-1] @ np.linalg.inv(release.transforms)
     matrices, gram = onward @ release.moments @ np.swapaxes(onward, 1, 2), onward @ np.swapaxes(onward, 1, 2)

@@ -408,10 +408,10 @@ def _dot(left: FloatArray, right: FloatArray) -> FloatArray:
     return np.asarray(np.sum(left * right, axis=1, keepdims=True))
 
 
-def _finer(nodes: FloatArray, log_density: FloatArray, edge: float) -> FloatArray:
+def _finer(nodes: FloatArray, log_density: FloatArray, below: float) -> FloatArray:
     """Return as many nodes, that have equal parts of a power of a density: one that falls little between two of these.
 
-    The density is log-linear between nodes; `edge` is the part beyond the outer nodes.
+    The density is log-linear between nodes; `below` is the part below the first of them.
     """
     top, index = int(np.argmax(log_density)), np.arange(nodes.size)
     fall = log_density[top] - np.max(np.delete(log_density, top)[max(top - 1, 0) : top + 1])
@@ -419,7 +419,7 @@ def _finer(nodes: FloatArray, log_density: FloatArray, edge: float) -> FloatArra
     place = np.interp(fine, index, nodes)
     power = np.exp(min(0.5, 3.0 / max(fall, 1e-300)) * (np.interp(fine, index, log_density) - log_density[top]))
     cumulative = np.append(0.0, np.cumsum(0.5 * (power[1:] + power[:-1]) * np.diff(place)))
-    return np.asarray(np.interp(np.linspace(edge, 1.0 - edge, nodes.size) * cumulative[-1], cumulative, place))
+    return np.asarray(np.interp(np.linspace(below, 1.0 - _EDGE, nodes.size) * cumulative[-1], cumulative, place))
 
 
 def stratified(weight: FloatArray, size: int, sets: int, rng: np.random.Generator) -> IntArray:

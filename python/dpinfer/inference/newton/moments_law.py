@@ -27,9 +27,9 @@ _SMALL = 0.3  # nodes are even in their log above so many standard deviations of
 _SWEEPS, _CLOSE = 30, 1e-3  # of a fixed point: variances of errors to a thousandth of all noise
 _LEAST = 1e-3  # moves a posterior's variance by a millionth of the least that scores can leave
 # Of proposals of errors, chosen on the seen half of the scope study for many independent draws in a second: but for t
-# they do not change what is drawn.  Every fourth node of t, nodes of offsets; every fifth length for up to 8 rounds,
-# until 4 nodes of either are within 6 of the largest log mass; parts of an interval of nodes.
-_EVERY, _OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 4, 6, 5, 8, 6.0, 4, 40
+# they do not change what is drawn.  One of up to 4 nodes of t, with many weights; nodes of offsets; lengths 0.6 apart
+# in their log for up to 8 rounds, until 4 nodes of either are within 6 of the largest log mass; parts of an interval.
+_MOST, _OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 4, 6, 0.6, 8, 6.0, 4, 40
 # Log of the mass that is left out; share of even proposals; factor of standard deviations; share beyond the outer
 # offsets; bisections; proposals for a draw.
 _NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED = 13.0, 0.05, 1.05, 0.003, 30, 2
@@ -317,17 +317,18 @@ class ErrorDraws(ErrorLaw):
     """
 
     def __init__(self, law: MomentsLaw) -> None:
-        super().__init__(law := law.at(law.spreads[::_EVERY]))
         d = len(law.eigenvalues)
+        super().__init__(law := law.at(law.spreads[:: int(np.clip(math.sqrt(d), 2, _MOST))]))
         far = 4.0 * (np.trace(law.scores.prior_covariance) + law.position @ law.position)
         near = np.clip(0.01 * np.min(self.noise.min(axis=1) / self._entry), 1e-12 * far, 1e-3 * far)
         lengths = np.geomspace(near, far, math.ceil(math.log(far / near) * math.sqrt(0.5 * d)))
+        coarse = max(int(_COARSE * math.sqrt(0.5 * d)), 1)
         centres = np.clip(self._middle + np.array([[-6.0], [6.0]]) * self._width, *law.ends)
         ends = (1.0 - self._kept) * centres + np.array([[-5.0], [5.0]]) * np.sqrt(self._entry)
         offsets = np.linspace(ends[0], ends[1], _OFFSETS, axis=1)
         # Few lengths, until several nodes are where their law is; then all lengths where it is not negligible.
         for _ in range(_ROUNDS):
-            mass = self._proposals(offsets, lengths[::_COARSE])[0]
+            mass = self._proposals(offsets, lengths[::coarse])[0]
             by_offset = special.logsumexp(mass, axis=2)
             by_spread = special.logsumexp(by_offset + np.log(np.gradient(offsets, axis=1)), axis=1)
             likely = by_spread > by_spread.max() - _FLAT
@@ -338,8 +339,8 @@ class ErrorDraws(ErrorLaw):
             offsets = np.stack([np.interp(spreads, before, part) for part in offsets.T], axis=1)
             if min(np.sum(likely), *np.sum(flat[likely], axis=1)) >= _RESOLVED:
                 break
-        some = np.flatnonzero(mass.max(axis=(0, 1)) > mass.max() - _NEGLIGIBLE) * _COARSE
-        lengths = lengths[max(some[0] - _COARSE, 0) : some[-1] + _COARSE + 1]
+        some = np.flatnonzero(mass.max(axis=(0, 1)) > mass.max() - _NEGLIGIBLE) * coarse
+        lengths = lengths[max(some[0] - coarse, 0) : some[-1] + coarse + 1]
         mass, *laws = self._proposals(offsets, lengths)
         mass += np.log(np.gradient(offsets, axis=1))[:, :, None]
         kept = mass > mass.max() - _NEGLIGIBLE

@@ -132,7 +132,6 @@ def one_cell(number: int) -> dict[str, Any]:
         "other_covered": bool(other["sd by site"]["low"] <= tau <= other["sd by site"]["high"]),
         "effects_covered": float(np.mean((table_of.low <= effects) & (effects <= table_of.high))),
         "x_covered": bool(fit.coefficients()["x"]["low"] <= 0.1 <= fit.coefficients()["x"]["high"]),
-        "moved": fit.pooled.moved,
         "seconds": seconds,
         "warned": bool(fit.posterior.diagnostics.warnings),
         "hidden": float(fit.posterior.diagnostics.n_unresolved or 0) / (SITES + 1),
@@ -182,7 +181,6 @@ def tabulate(rows: list[dict[str, Any]]) -> None:
         f"\nanother prior: seconds, median {np.median(seconds[:, 0]):.2f}, largest {seconds[:, 0].max():.2f}; "
         f"of the processor, median {np.median(seconds[:, 1]):.2f}, largest {seconds[:, 1].max():.2f}"
     )
-    print(f"least share of accepted moves: {min(r['moved'] for r in rows if r['target'] != 'PopulationRelease'):.2f}")
 
 
 def run_cells(count: int, path: Path) -> None:

@@ -1,5 +1,7 @@
 """Likelihood of the weights of a regression without a scale, from its measured scores given their slope."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from dpinfer.inference.newton import tuning
@@ -7,7 +9,7 @@ from dpinfer.inference.newton.moments_law import MomentsDraws
 from dpinfer.inference.newton.scores import SWEEPS, GivenMoments, Measured
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.clipped_residuals import ResponseGrid
-from dpinfer.models.likely_records import NormalDesign
+from dpinfer.models.likely_records import NormalDesign, PredictorLaw
 from dpinfer.models.whitening import shrink_moments
 from dpinfer.release import GlmNewtonRelease
 
@@ -23,7 +25,7 @@ class BoundedScores:
     """
 
     def __init__(self, release: GlmNewtonRelease, model: GeneralizedLinearModel) -> None:
-        self._release, self._prior_variance = release, model.prior_scale**2
+        self._release, self._model, self._prior_variance = release, model, model.prior_scale**2
         self.noisy, self.stddev = release.slope, float(release.slope_stddev)
         self.whitening = release.score_transform
         self._sampling = sampling_ratio(release, model) / release.n_records
@@ -56,15 +58,38 @@ class BoundedScores:
             np.full((size, release.n_coef), self._prior_variance),
         )
 
+    def every(self, size: int) -> Measured:
+        """Return the scores of the steps in the coordinates of the measurements, then these, as of `size` draws.
 
-def sampling_ratio(release: GlmNewtonRelease, model: GeneralizedLinearModel) -> float:
-    """Return the variance of a clipped residual over its slope, each expected at the predictors where the run ended."""
+        The steps' clip is another: their scores are brought to the slope of the measurements' residual.
+        """
+        release, found = self._release, self._measured(size)
+        forth = release.score_transform @ np.linalg.inv(release.transforms[-1])
+        grid, law = _at_the_end(release, self._model)
+        slopes = [law.mean(grid, grid.clipped(clip).slope) for clip in (release.localise_clip, release.clip)]
+        ratio = slopes[1] / max(slopes[0], 1e-300)
+        own = release.n_coef / np.square(ratio * release.localise_score_stddev) / np.sum(np.square(forth))
+        value = ratio * release.localise_scores @ forth.T
+        return replace(
+            found,
+            positions=np.vstack([np.linalg.solve(forth.T, release.localise_positions.T).T, found.positions]),
+            value=np.concatenate([np.broadcast_to(value, (size, *value.shape)), found.value], axis=1),
+            precision=np.hstack([np.broadcast_to(own, (size, len(own))), found.precision]),
+        )
+
+
+def _at_the_end(release: GlmNewtonRelease, model: GeneralizedLinearModel) -> tuple[ResponseGrid, PredictorLaw]:
+    """Return the responses' table, and the law of the predictor where the run ended."""
     whitening = release.transforms[-1]
     trace = float(release.moment_bounds[-1]) ** 2
     moments = shrink_moments(release.moments[-1], float(release.moment_stddev[-1]), trace).matrix
     constant = np.linalg.solve(whitening.T, np.eye(model.n_coef)[-1]) if model.fit_intercept else None
     position = np.linalg.solve(whitening.T, release.score_transform.T @ release.positions[-1])
-    law = NormalDesign.of_moments(moments, constant).law(position)
-    grid = ResponseGrid(model, _SPACING)
+    return ResponseGrid(model, _SPACING), NormalDesign.of_moments(moments, constant).law(position)
+
+
+def sampling_ratio(release: GlmNewtonRelease, model: GeneralizedLinearModel) -> float:
+    """Return the variance of a clipped residual over its slope, each expected at the predictors where the run ended."""
+    grid, law = _at_the_end(release, model)
     residual = grid.clipped(release.clip).with_slope_at_most(release.slope_bound)
     return law.mean(grid, residual.variance) / max(law.mean(grid, residual.slope), 1e-300)

@@ -1,4 +1,4 @@
-"""The likelihood of the weights that a posterior of a private Newton run rests on: its prior divided out."""
+"""The likelihood of the weights in a release of a private Newton run, under priors other than the model's."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,11 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray, IntArray
 from dpinfer.inference.newton import tuning
+from dpinfer.inference.newton.glm_scores import BoundedScores
+from dpinfer.inference.newton.moments_law import MomentsLaw, combined, stratified
 from dpinfer.inference.newton.population import residual_prior_variance
+from dpinfer.inference.newton.posterior import noise_prior
+from dpinfer.inference.newton.scores import LinearScores
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
@@ -14,7 +18,7 @@ from dpinfer.models.base import softplus
 from dpinfer.release import GlmNewtonRelease, NewtonRelease, PopulationRelease, Release
 from dpinfer.release.newton.linear import spread_of_counts
 
-_MOST = 256  # draws that are kept
+_MOST, _SEED = 256, 0  # draws that are kept, and of the spread of the matrix
 
 
 @dataclass(frozen=True)
@@ -27,10 +31,6 @@ class Likelihoods:
     information : (S, d) array
     prior_precision : (S, d) array
         Of the weights before, independent and with mean zero.
-    log_evidence : (S,) array
-        Of the likelihood under that prior.
-    weighted : bool
-        Whether draws are weighted in proportion to their evidence: draws of the population's matrices are not.
     place : (S,) array
         Index of the posterior's draw.
     data : (d, d) array
@@ -40,8 +40,6 @@ class Likelihoods:
     precision: FloatArray
     information: FloatArray
     prior_precision: FloatArray
-    log_evidence: FloatArray
-    weighted: bool
     place: IntArray
     data: FloatArray
 
@@ -71,19 +69,63 @@ def likelihoods_of(release: Release, posterior: Posterior) -> Likelihoods:
     d = model.n_coef
     draws = len(found.location)
     place = np.unique(np.linspace(0, draws - 1, min(_MOST, draws)).astype(np.int64))
-    factor = np.asarray(found.q_factor)[place][:, :d, :d]
-    mean = found.location[place, :d]
     prior = _prior_precision(release, model, found.location[place])
-    precision = factor @ np.swapaxes(factor, 1, 2)
-    information = (precision @ mean[..., None])[..., 0]
-    evidence = 0.5 * np.sum(np.log(prior), axis=1) + 0.5 * np.sum(mean * information, axis=1)
-    evidence -= np.sum(np.log(np.diagonal(factor, axis1=1, axis2=2)), axis=1)
-    index = np.arange(d)
-    precision[:, index, index] -= prior
+    if isinstance(release, PopulationRelease):
+        factor = np.asarray(found.q_factor)[place][:, :d, :d]
+        precision = factor @ np.swapaxes(factor, 1, 2)
+        information = (precision @ found.location[place, :d, None])[..., 0]
+        precision[:, np.arange(d), np.arange(d)] -= prior
+    else:
+        precision, information = _of_all_scores(release, model, posterior.prior, found.location[place])
     data = np.linalg.inv(np.asarray(found.data_covariance)[:d, :d])
-    data[index, index] -= prior.mean(axis=0)
-    weighted = not isinstance(release, PopulationRelease)
-    return Likelihoods(precision, information, prior, evidence, weighted, place, _positive(data))
+    data[np.arange(d), np.arange(d)] -= prior.mean(axis=0)
+    return Likelihoods(precision, information, prior, place, _positive(data))
+
+
+def _of_all_scores(
+    release: NewtonRelease | GlmNewtonRelease, model: GeneralizedLinearModel, prior: str, location: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return precision and information of the weights from the measured scores, and from those of the steps there.
+
+    Where noise hides the slope M, the measurements M (u - position) + noise do not tell whether u is near their
+    position or M is small: the steps that led there, each from where it was taken, do.
+    """
+    if isinstance(release, NewtonRelease) and isinstance(model, LinearRegression):
+        linear = LinearScores(release, model, noise_prior(release, model, prior)[0])
+        every = linear.every(0.5 * np.log(_freedom(release) * softplus(location[:, -1])))
+        law, last = MomentsLaw(linear.noisy, linear.stddev, linear.mean_scores()), tuning.TUNING.scores
+        whitening = linear.whitening
+    elif isinstance(release, GlmNewtonRelease):
+        bounded = BoundedScores(release, model)
+        every, last, whitening = bounded.every(len(location)), len(release.scores), bounded.whitening
+        law = MomentsLaw(bounded.noisy, bounded.stddev, bounded.mean_scores())
+    else:
+        raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
+    noise = 1.0 / every.precision[..., None]
+    measured = combined(every.value[:, -last:], every.positions[-last:], noise[:, -last:])
+    steps = every.value[:, :-last], np.broadcast_to(every.positions[:-last], every.value[:, :-last].shape)
+    # A step's score is off by a share of its own mean.
+    size = np.mean(np.square(steps[0]), axis=2, keepdims=True)
+    far = noise[:, :-last] + tuning.TUNING.step_error**2 * np.maximum(size - noise[:, :-last], 0.0)
+    value, position = (
+        np.concatenate([step, own[:, None]], axis=1) @ law.basis for step, own in zip(steps, measured, strict=False)
+    )
+    noise = np.concatenate([far, measured[2][:, None, :1]], axis=1)
+    nodes, chosen = np.unique(
+        stratified(law.weight, len(location), 1, np.random.default_rng(_SEED)), return_inverse=True
+    )
+    middle = value.mean(axis=0), position.mean(axis=0), noise.mean(axis=(0, 2)), float(every.sampling.mean())
+    values, extra = (part[chosen] for part in law.expected_errors(nodes, *middle))
+    score, at, variance = combined(value, position, noise + extra)
+    variance = variance + every.sampling[:, None] * values
+    pushed = (np.linalg.inv(whitening) @ law.basis) * values[:, None, :]
+    precision = (pushed / variance[:, None, :]) @ np.swapaxes(pushed, 1, 2)
+    return precision, (pushed @ ((score + values * at) / variance)[..., None])[..., 0]
+
+
+def _freedom(release: NewtonRelease) -> float:
+    """Return the noise variance of residuals around a fit of d weights over the population's."""
+    return 1.0 - min(release.n_coef / release.n_records, 0.5)
 
 
 def _prior_precision(release: Release, model: GeneralizedLinearModel, location: FloatArray) -> FloatArray:
@@ -95,8 +137,8 @@ def _prior_precision(release: Release, model: GeneralizedLinearModel, location: 
     if not isinstance(model, LinearRegression):
         raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
     # The noise variance that the draw was made with is that of the residuals around a fit of d weights.
-    freedom = 1.0 - min(release.n_coef / release.n_records, 0.5)
-    variance = np.repeat(model.prior_scale**2 * freedom * softplus(location[:, -1:]), release.n_coef, axis=1)
+    variance = model.prior_scale**2 * _freedom(release) * softplus(location[:, -1:])
+    variance = np.repeat(variance, release.n_coef, axis=1)
     if model.fit_intercept:
         variance[:, -1] += release.response_spread**2
     return np.asarray(1.0 / variance)

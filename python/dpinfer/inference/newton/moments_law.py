@@ -17,7 +17,7 @@ from scipy import special
 
 from dpinfer.inference.newton import tuning
 
-__all__ = ["ErrorDraws", "ErrorLaw", "MeanScores", "MomentsDraws", "MomentsLaw", "stratified"]
+__all__ = ["ErrorDraws", "ErrorLaw", "MeanScores", "MomentsDraws", "MomentsLaw", "combined", "stratified"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -153,31 +153,58 @@ class MomentsLaw:
         return values, above
 
     def normal(self, size: int, sets: int, rng: np.random.Generator) -> MomentsDraws:
-        """Return what stands for M where all directions are told from zero: draws of t, in independent sets.
+        """Return what stands for M where all directions are told from zero: draws of t, in independent sets."""
+        scores = self.scores
+        nodes, chosen = np.unique(stratified(self.weight, size, sets, rng), return_inverse=True)
+        values, extra = self.expected_errors(
+            nodes, self.score[None], self.position[None], np.array([scores.noise]), scores.sampling
+        )
+        own = values[chosen]
+        whole = own[:, :, None] * np.eye(own.shape[1])
+        variance = 0.5 * self.kept[nodes][chosen] * self.noise
+        return MomentsDraws(self.basis, whole, own, own, variance, extra[chosen, 0], sets)
+
+    def expected_errors(
+        self, nodes: IntArray, value: FloatArray, position: FloatArray, noise: FloatArray, sampling: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return M's eigenvalues at nodes of t, (K, d), and what scores are off by as M is, (K, T, d).
 
         M is at its mean given release and t, eigenvalues above zero.  With M off by a matrix of independent entries of
-        variance s / 2 beside the diagonal, s on it, M e is off by s (|e|**2 I + e e') / 2: e is that which the score
-        then expects itself.
+        variance s / 2 beside the diagonal, s on it, M e is off by s (|e|**2 I + e e') / 2: e is that which all scores
+        together then expect.
+
+        Parameters
+        ----------
+        value, position : (T, d) arrays
+            Scores and where they were taken, in the basis.
+        noise : (T,) array
+            Their variances.
+        sampling : float
+            What they have in common, in units of M.
         """
-        scores, d = self.scores, len(self.eigenvalues)
-        nodes, chosen = np.unique(stratified(self.weight, size, sets, rng), return_inverse=True)
-        kept = self.kept[nodes]
+        d, kept = len(self.eigenvalues), self.kept[nodes]
         centre = np.full(len(nodes), np.clip(np.mean(self.eigenvalues), *self.ends))
         _, values = self.expected(centre, kept)
-        variance, of_level = (kept * self.noise)[:, None], ((1.0 - kept) * self.noise / d)[:, None]
-        extra = np.zeros_like(values)
+        variance, of_level = (kept * self.noise)[:, None, None], ((1.0 - kept) * self.noise / d)[:, None, None]
+        extra = np.zeros((len(nodes), *value.shape))
         for _ in range(_SWEEPS):
-            noise = scores.noise + scores.sampling * values + extra
-            precision = (np.square(values) / noise)[:, :, None] * np.eye(d) + self.prior_precision
+            said, at, own = combined(value, position, noise[:, None] + extra)
+            total = own + sampling * values
+            precision = (np.square(values) / total)[:, :, None] * np.eye(d) + self.prior_precision
             covariance = np.linalg.inv(precision)
-            mean = np.einsum("sij,sj->si", covariance, values / noise * (self.score + values * self.position))
-            squares = np.square(mean - self.position) + np.einsum("sii->si", covariance)
-            before, extra = extra, 0.5 * variance * (squares.sum(axis=1)[:, None] + squares) + of_level * squares
-            if np.all(np.abs(extra - before) < _CLOSE * (scores.noise + extra)):
+            mean = np.einsum("sij,sj->si", covariance, values / total * (said + values * at))
+            squares = np.square(mean[:, None] - position) + np.einsum("sii->si", covariance)[:, None]
+            before, extra = extra, 0.5 * variance * (squares.sum(axis=2)[..., None] + squares) + of_level * squares
+            if np.all(np.abs(extra - before) < _CLOSE * (noise[:, None] + extra)):
                 break
-        own = values[chosen]
-        whole = own[:, :, None] * np.eye(d)
-        return MomentsDraws(self.basis, whole, own, own, 0.5 * variance[chosen, 0], extra[chosen], sets)
+        return values, extra
+
+
+def combined(value: FloatArray, position: FloatArray, noise: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the mean of scores (..., T, d) by their precisions, that of their positions, and the mean's variance."""
+    precision = 1.0 / noise
+    total = precision.sum(axis=-2)
+    return (precision * value).sum(axis=-2) / total, (precision * position).sum(axis=-2) / total, 1.0 / total
 
 
 class ErrorLaw:

@@ -18,7 +18,6 @@ from dpinfer.inference.newton.likelihood import Likelihoods
 _CHAINS, _KEPT, _WARM_UP = 128, 4, 1  # of one scale, whose law is exact given a draw of the matrices
 _SLOW = 10  # times as many sweeps where effects are drawn between
 _MOST_ENTRIES = 16_000_000  # of matrices in memory: 128 MB
-_MOVES = 3  # to other draws of the matrices, in a sweep
 _STEPS = 16  # Metropolis steps of a pair, each way
 _STEP_SIZES = (math.log(0.03), 0.0)  # log of a step's length, drawn anew for each: no one length suits all scales
 _NODES, _DEEP = 121, 18.0  # of the law of a scale, where its density is above e**-18 = 1.5e-8 of its largest
@@ -91,8 +90,6 @@ class Pooled:
         Further draws of the standard deviations.
     log_ratio_at_zero : tuple of floats
         Log evidence without each block, over the largest with it; NaN for pairs.
-    moved : float
-        Share of proposed moves between draws of the matrices that were accepted.
     """
 
     columns: FloatArray
@@ -104,7 +101,6 @@ class Pooled:
     correlation: tuple[FloatArray, ...]
     stddev_draws: tuple[FloatArray, ...]
     log_ratio_at_zero: tuple[float, ...]
-    moved: float
 
 
 def pooled(
@@ -153,7 +149,6 @@ def pooled(
         correlation=correlation,
         stddev_draws=chains.scales(),
         log_ratio_at_zero=chains.log_ratio_at_zero(),
-        moved=chains.moved,
     )
 
 
@@ -176,7 +171,6 @@ class _Chains:
         self._precision = self.columns.T @ likelihoods.precision @ self.columns
         self._information = likelihoods.information @ self.columns
         self._prior = likelihoods.prior_precision[:, priors]
-        self._log_evidence, self._weighted = likelihoods.log_evidence, likelihoods.weighted
         self._data = self.columns.T @ likelihoods.data @ self.columns
         draws, m = self._information.shape
         size = min(_CHAINS, max(16, _MOST_ENTRIES // (m * m * _KEPT)))
@@ -196,12 +190,6 @@ class _Chains:
         self._latest = list(self._scales)
         self._kept: list[list[FloatArray]] = [[] for _ in blocks]
         self._at_zero: list[list[FloatArray]] = [[] for _ in blocks]
-        self._tried = self._taken = 0
-
-    @property
-    def moved(self) -> float:
-        """Share of the moves between draws of the matrices that were accepted."""
-        return self._taken / max(self._tried, 1)
 
     def _places(self, number: int) -> slice:
         """Return the coefficients of a block."""
@@ -209,71 +197,41 @@ class _Chains:
         first = self._n_fixed + sum(widths[:number])
         return slice(first, first + widths[number])
 
-    def _fixed_prior(self, draw: IntArray) -> FloatArray:
+    def _fixed_prior(self) -> FloatArray:
         """Return the prior precision of the fixed coefficients, (C, f)."""
-        prior = self._prior[draw].copy()
+        prior = self._prior[self._draw]
         if self._shrunk.size:
             prior[:, self._shrunk] += 1.0 / np.maximum(np.square(self._local) * self._global[:, None] ** 2, _FLOOR)
         return prior
 
-    def _with_prior(self, draw: IntArray, left_out: int = -1) -> tuple[FloatArray, FloatArray]:
-        """Return the precision of all coefficients given their scales, (C, m, m), and the log determinant of the prior.
-
-        The prior of the block `left_out` is not in it.
-        """
-        prior = self._fixed_prior(draw)
-        precision = self._precision[draw]
+    def _with_prior(self, left_out: int = -1) -> FloatArray:
+        """Return the precision of all coefficients given their scales, (C, m, m), without the prior of one block."""
+        precision = self._precision[self._draw]
         index = np.arange(self._n_fixed)
-        precision[:, index, index] += prior
-        log_det = np.sum(np.log(prior), axis=1)
+        precision[:, index, index] += self._fixed_prior()
         for number, (block, scales) in enumerate(zip(self._blocks, self._scales, strict=True)):
             if number == left_out:
                 continue
-            inverse, log_own = _inverse_prior(scales)
+            inverse, _ = _inverse_prior(scales)
             index = np.arange(self._places(number).start, self._places(number).start + block.size)
             for row in range(len(block.maps)):
                 for column in range(len(block.maps)):
                     at = index + row * block.size, index + column * block.size
                     precision[:, at[0], at[1]] += inverse[:, row, column, None]
-            log_det += block.size * log_own
-        return precision, log_det
-
-    def _evidence(self, draw: IntArray) -> FloatArray:
-        """Return the log evidence of the likelihoods under the chains' scales, over that under the model's prior."""
-        precision, log_det = self._with_prior(draw)
-        information = self._information[draw]
-        factor = np.linalg.cholesky(precision)
-        half = np.linalg.solve(factor, information[..., None])[..., 0]
-        log_own = 2.0 * np.sum(np.log(np.diagonal(factor, axis1=1, axis2=2)), axis=1)
-        return np.asarray(0.5 * (log_det - log_own + np.sum(np.square(half), axis=1)) - self._log_evidence[draw])
+        return precision
 
     def sweep(self) -> None:
-        """Update every chain."""
-        self._move()
+        """Update every chain, at another draw of the matrices."""
+        self._draw = self._rng.integers(len(self._information), size=len(self._draw))
         for number, block in enumerate(self._blocks):
             (self._update_scale if len(block.maps) == 1 else self._update_pair)(number)
         if self._shrunk.size:
             self._update_horseshoe()
 
-    def _move(self) -> None:
-        """Resample draws of the matrices, in proportion to their evidence."""
-        size, draws = len(self._draw), len(self._information)
-        if not self._weighted:
-            self._draw = self._rng.integers(draws, size=size)
-            return
-        now = self._evidence(self._draw)
-        for _ in range(_MOVES):
-            other = self._rng.integers(draws, size=size)
-            then = self._evidence(other)
-            taken = np.log(self._rng.uniform(size=size)) < then - now
-            self._draw, now = np.where(taken, other, self._draw), np.where(taken, then, now)
-            self._tried += size
-            self._taken += int(taken.sum())
-
     def _left(self, number: int) -> tuple[FloatArray, FloatArray]:
         """Return precision and information of a block's effects from everything but their own prior."""
         own = self._places(number)
-        precision, _ = self._with_prior(self._draw, left_out=number)
+        precision = self._with_prior(left_out=number)
         information = self._information[self._draw]
         rest = np.ones(precision.shape[1], dtype=bool)
         rest[own] = False
@@ -370,7 +328,7 @@ class _Chains:
 
     def _update_horseshoe(self) -> None:
         """Draw the coefficients, then their scales given them, through inverse gamma laws."""
-        precision, _ = self._with_prior(self._draw)
+        precision = self._with_prior()
         weights = _normal(precision, self._information[self._draw], self._rng)[:, self._shrunk]
         squares, rng = np.square(weights), self._rng
         local, common = np.square(self._local), np.square(self._global)[:, None]
@@ -398,7 +356,7 @@ class _Chains:
 
     def component(self) -> tuple[IntArray, FloatArray, FloatArray, list[FloatArray]]:
         """Return draw, mean and covariance of the coefficients, and the scales, of every chain."""
-        precision, _ = self._with_prior(self._draw)
+        precision = self._with_prior()
         covariance = np.asarray(np.linalg.inv(precision))
         mean = np.asarray((covariance @ self._information[self._draw][..., None])[..., 0])
         covariance = np.asarray(0.5 * (covariance + np.swapaxes(covariance, 1, 2)))
@@ -406,7 +364,7 @@ class _Chains:
 
     def without_noise(self) -> FloatArray:
         """Return the covariance of the coefficients without privacy noise, averaged over the states."""
-        precision, _ = self._with_prior(self._draw)
+        precision = self._with_prior()
         return np.asarray(np.linalg.inv(precision - self._precision[self._draw] + self._data).mean(axis=0))
 
 

@@ -270,6 +270,10 @@ class LinearScores:
             log_scale_stddev=np.sqrt(sampling),
         )
 
+    def every(self, log_scale: FloatArray) -> Measured:
+        """Return the scores of the steps, then the last ones, for sigma, (S,)."""
+        return self._measured(log_scale, np.arange(len(self._release.scores)))
+
     def _population(self, log_scale: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the law of the population's log sigma given that of these records, (S,): log weight, mean, variance.
 

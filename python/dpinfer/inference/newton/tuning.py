@@ -17,6 +17,8 @@ class Tuning:
     scores : int
         Last scores that the posterior reads, 1 to all.  Scope, and responses far from zero (derivations/
         private-newton.md): with earlier ones true models were warned of.
+    step_error : float
+        Error of a step's score over its mean, where a scale is learned; 0 to 0.5.  Not tuned: the run's own.
     slope_error : float
         Relative error granted to the slope of a score, which is that of a model; 0 to 0.2.  Scope.
     slope_error_of_excess : float
@@ -72,6 +74,7 @@ class Tuning:
     """
 
     scores: int = 3
+    step_error: float = 0.2
     slope_error: float = 0.05
     slope_error_of_excess: float = 0.15
     scale_error_of_excess: float = 0.1

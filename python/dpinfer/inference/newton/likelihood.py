@@ -83,7 +83,7 @@ def likelihoods_of(release: Release, posterior: Posterior) -> Likelihoods:
 
 
 def _of_all_scores(
-    release: NewtonRelease | GlmNewtonRelease, model: GeneralizedLinearModel, prior: str, location: FloatArray
+    release: Release, model: GeneralizedLinearModel, prior: str, location: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return precision and information of the weights from the measured scores, and from those of the steps there.
 

@@ -199,14 +199,14 @@ class _Chains:
 
     def _fixed_prior(self) -> FloatArray:
         """Return the prior precision of the fixed coefficients, (C, f)."""
-        prior = self._prior[self._draw]
+        prior: FloatArray = self._prior[self._draw]
         if self._shrunk.size:
             prior[:, self._shrunk] += 1.0 / np.maximum(np.square(self._local) * self._global[:, None] ** 2, _FLOOR)
         return prior
 
     def _with_prior(self, left_out: int = -1) -> FloatArray:
         """Return the precision of all coefficients given their scales, (C, m, m), without the prior of one block."""
-        precision = self._precision[self._draw]
+        precision: FloatArray = self._precision[self._draw]
         index = np.arange(self._n_fixed)
         precision[:, index, index] += self._fixed_prior()
         for number, (block, scales) in enumerate(zip(self._blocks, self._scales, strict=True)):

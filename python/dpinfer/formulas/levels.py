@@ -147,7 +147,7 @@ def layout_of(design: Design, terms: Sequence[str]) -> Layout:
     fixed = np.column_stack([np.eye(size + 1)[:, plain], *(line for line, _, _ in lines)])
     units = linalg.block_diag(matrix[np.ix_(plain, plain)], *(np.array([[unit]]) for _, _, unit in lines))
     names = design.model.names
-    placed = [_with_line(each, len(plain)) for each in effects]
+    placed = [replace(each, line=len(plain) + each.line) if each.kind == "curve" else each for each in effects]
     return Layout(
         tuple(placed),
         fixed,
@@ -159,10 +159,6 @@ def layout_of(design: Design, terms: Sequence[str]) -> Layout:
         if HORSESHOE in terms
         else np.empty(0, dtype=np.int64),
     )
-
-
-def _with_line(effects: Effects, first: int) -> Effects:
-    return replace(effects, line=first + effects.line) if effects.kind == "curve" else effects
 
 
 def _weights(design: Design, functions: FloatArray) -> FloatArray:

@@ -15,7 +15,6 @@ from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.formulas.arviz_export import regression_to_arviz
 from dpinfer.formulas.coefficients import SIGMA, CoefficientTable
 from dpinfer.formulas.comparison import ModelComparison
-from dpinfer.formulas.design import Design
 from dpinfer.formulas.effects import DRAWS, SEED, complete_points
 from dpinfer.formulas.factors import FormulaError
 from dpinfer.formulas.levels import Effects, Layout, layout_of
@@ -222,22 +221,8 @@ class MixedFit(RegressionFit):
         ends = np.array([np.quantile(each, [tail, 1.0 - tail]) for each in draws.values()]).reshape(size, 2)
         blank, ess = np.full(size, np.nan), np.full(size, float(len(self.pooled.mean)))
         error, told = sd / np.sqrt(ess), remarks or {}
-        return CoefficientTable(
-            tuple(draws),
-            mean,
-            sd,
-            ends[:, 0],
-            ends[:, 1],
-            blank,
-            blank,
-            error,
-            ess,
-            blank,
-            level,
-            False,
-            self.design.response.label,
-            told,
-        )
+        parts = (mean, sd, ends[:, 0], ends[:, 1], blank, blank, error, ess, blank)
+        return CoefficientTable(tuple(draws), *parts, level, False, self.design.response.label, told)
 
     def variance_shares(self, level: float = 0.9) -> CoefficientTable:
         """Return shares of the variance of a response given the fixed coefficients: of the effects, and of the noise.
@@ -401,15 +386,15 @@ class MixedFit(RegressionFit):
         rng = np.random.default_rng([seed, 2])
         u, chosen = self._draw(check_integer("n_samples", n_samples, 1) * check_integer("n_chains", n_chains, 1), rng)
         effects = np.column_stack([u[:, own] * unit for own, unit, _ in self._effect_places()])
-        scales = [each.reshape(len(self.pooled.mean), -1)[chosen] for each in self.pooled.stddev]
-        units = [np.array(each.units) for each in self.layout.effects]
+        scales = [
+            own.reshape(len(self.pooled.mean), -1)[chosen] * np.array(each.units)
+            for each, own in zip(self.layout.effects, self.pooled.stddev, strict=True)
+        ]
+        scale_names = [name for each in self.layout.effects for name in each.names]
+        effect_names = [name for _, _, names in self._effect_places() for name in names]
         more = {
-            "scale": ("scale_of", [name for each in self.layout.effects for name in each.names]),
-            "effect": ("effect_of", [name for _, _, names in self._effect_places() for name in names]),
-        }
-        values = {
-            "scale": np.column_stack([own * unit for own, unit in zip(scales, units, strict=True)]),
-            "effect": effects,
+            "scale": ("scale_of", scale_names, np.column_stack(scales)),
+            "effect": ("effect_of", effect_names, effects),
         }
         return regression_to_arviz(
             self.design,
@@ -418,7 +403,7 @@ class MixedFit(RegressionFit):
             n_samples=n_samples,
             n_chains=n_chains,
             seed=seed,
-            drawn=(self._theta(u, chosen, rng), {name: (*more[name], values[name]) for name in more}),
+            drawn=(self._theta(u, chosen, rng), more),
         )
 
     def _effect_places(self) -> Iterator[tuple[slice, float, tuple[str, ...]]]:
@@ -433,44 +418,29 @@ def with_learned_scales(
 ) -> MixedFit:
     """Return a regression under priors with learned scales; see :meth:`RegressionFit.with_prior`."""
     layout = layout_of(plain.design, terms)
-    posterior, design = plain.posterior, plain.design
-    model = posterior.model
-    if not isinstance(model, GeneralizedLinearModel):
-        raise TypeError(f"posterior must be of a generalised linear model, got {type(model).__name__}")
+    posterior = plain.posterior
     likelihoods = likelihoods_of(plain.release, posterior)
-    priors = tuple(_priors(design, each, plain, model, scale, df) for each in layout.effects)
+    priors = tuple(_priors(each, plain, scale, df) for each in layout.effects)
     blocks = [Block(each.maps, own) for each, own in zip(layout.effects, priors, strict=True)]
     with one_blas_thread():
         mixture = pooled(
             likelihoods, layout.fixed, layout.priors, blocks, layout.shrunk, check_integer("seed", seed, 0)
         )
         learned = _posterior(posterior, mixture)
+    fit = replace(plain.fit, maybe_posterior=learned)
     return MixedFit(
-        design=design,
-        fit=replace(plain.fit, maybe_posterior=learned),
-        plain=plain,
-        terms=tuple(terms),
-        layout=layout,
-        priors=priors,
-        pooled=mixture,
+        design=plain.design, fit=fit, plain=plain, terms=tuple(terms), layout=layout, priors=priors, pooled=mixture
     )
 
 
-def _priors(
-    design: Design,
-    effects: Effects,
-    plain: RegressionFit,
-    model: GeneralizedLinearModel,
-    scale: float | None,
-    df: float,
-) -> tuple[ScalePrior, ...]:
+def _priors(effects: Effects, plain: RegressionFit, scale: float | None, df: float) -> tuple[ScalePrior, ...]:
     """Return the priors of a term's standard deviations; `scale` is in the user's units, of a slope per spread."""
     if not df > 0.0:
         raise ValueError(f"df must be positive, got {df!r}")
     if scale is None:
-        size = large_effect(plain.release, model)
+        size = large_effect(plain.release, plain.posterior.model)
     else:
-        size = check_interval("scale", scale, 0.0) / design.response_scale
+        size = check_interval("scale", scale, 0.0) / plain.design.response_scale
     return tuple(ScalePrior(size, float(df)) for _ in effects.maps)
 
 

@@ -69,14 +69,14 @@ def likelihoods_of(release: Release, posterior: Posterior) -> Likelihoods:
     d = model.n_coef
     draws = len(found.location)
     place = np.unique(np.linspace(0, draws - 1, min(_MOST, draws)).astype(np.int64))
-    prior = _prior_precision(release, model, found.location[place])
     if isinstance(release, PopulationRelease):
+        prior = np.full((len(place), d), 1.0 / residual_prior_variance(release, model))
         factor = np.asarray(found.q_factor)[place][:, :d, :d]
         precision = factor @ np.swapaxes(factor, 1, 2)
         information = (precision @ found.location[place, :d, None])[..., 0]
         precision[:, np.arange(d), np.arange(d)] -= prior
     else:
-        precision, information = _of_all_scores(release, model, posterior.prior, found.location[place])
+        precision, information, prior = _of_all_scores(release, model, posterior.prior, found.location[place])
     data = np.linalg.inv(np.asarray(found.data_covariance)[:d, :d])
     data[np.arange(d), np.arange(d)] -= prior.mean(axis=0)
     return Likelihoods(precision, information, prior, place, _positive(data))
@@ -84,23 +84,24 @@ def likelihoods_of(release: Release, posterior: Posterior) -> Likelihoods:
 
 def _of_all_scores(
     release: Release, model: GeneralizedLinearModel, prior: str, location: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return precision and information of the weights from the measured scores, and from those of the steps there.
+) -> tuple[FloatArray, ...]:
+    """Return precision and information of the weights from all scores, and the prior precision of the model.
 
     Where noise hides the slope M, the measurements M (u - position) + noise do not tell whether u is near their
     position or M is small: the steps that led there, each from where it was taken, do.
     """
+    scores: LinearScores | BoundedScores
     if isinstance(release, NewtonRelease) and isinstance(model, LinearRegression):
-        linear = LinearScores(release, model, noise_prior(release, model, prior)[0])
-        every = linear.every(0.5 * np.log(_freedom(release) * softplus(location[:, -1])))
-        law, last = MomentsLaw(linear.noisy, linear.stddev, linear.mean_scores()), tuning.TUNING.scores
-        whitening = linear.whitening
+        scores, last = LinearScores(release, model, noise_prior(release, model, prior)[0]), tuning.TUNING.scores
+        # The noise variance of residuals around a fit of d weights, over the population's.
+        freedom = 1.0 - min(release.n_coef / release.n_records, 0.5)
+        every = scores.every(0.5 * np.log(freedom * softplus(location[:, -1])))
     elif isinstance(release, GlmNewtonRelease):
-        bounded = BoundedScores(release, model)
-        every, last, whitening = bounded.every(len(location)), len(release.scores), bounded.whitening
-        law = MomentsLaw(bounded.noisy, bounded.stddev, bounded.mean_scores())
+        scores, last = BoundedScores(release, model), len(release.scores)
+        every = scores.every(len(location))
     else:
         raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
+    law = MomentsLaw(scores.noisy, scores.stddev, scores.mean_scores())
     noise = 1.0 / every.precision[..., None]
     measured = combined(every.value[:, -last:], every.positions[-last:], noise[:, -last:])
     steps = every.value[:, :-last], np.broadcast_to(every.positions[:-last], every.value[:, :-last].shape)
@@ -111,37 +112,16 @@ def _of_all_scores(
         np.concatenate([step, own[:, None]], axis=1) @ law.basis for step, own in zip(steps, measured, strict=False)
     )
     noise = np.concatenate([far, measured[2][:, None, :1]], axis=1)
-    nodes, chosen = np.unique(
-        stratified(law.weight, len(location), 1, np.random.default_rng(_SEED)), return_inverse=True
-    )
+    drawn = stratified(law.weight, len(location), 1, np.random.default_rng(_SEED))
+    nodes, chosen = np.unique(drawn, return_inverse=True)
     middle = value.mean(axis=0), position.mean(axis=0), noise.mean(axis=(0, 2)), float(every.sampling.mean())
     values, extra = (part[chosen] for part in law.expected_errors(nodes, *middle))
     score, at, variance = combined(value, position, noise + extra)
     variance = variance + every.sampling[:, None] * values
-    pushed = (np.linalg.inv(whitening) @ law.basis) * values[:, None, :]
+    pushed = (np.linalg.inv(scores.whitening) @ law.basis) * values[:, None, :]
     precision = (pushed / variance[:, None, :]) @ np.swapaxes(pushed, 1, 2)
-    return precision, (pushed @ ((score + values * at) / variance)[..., None])[..., 0]
-
-
-def _freedom(release: NewtonRelease) -> float:
-    """Return the noise variance of residuals around a fit of d weights over the population's."""
-    return 1.0 - min(release.n_coef / release.n_records, 0.5)
-
-
-def _prior_precision(release: Release, model: GeneralizedLinearModel, location: FloatArray) -> FloatArray:
-    """Return the prior precision that the posterior's draws were made with, (S, d)."""
-    if isinstance(release, PopulationRelease):
-        return np.full((len(location), release.n_coef), 1.0 / residual_prior_variance(release, model))
-    if not isinstance(release, NewtonRelease):
-        return np.full((len(location), model.n_coef), model.prior_scale**-2.0)
-    if not isinstance(model, LinearRegression):
-        raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
-    # The noise variance that the draw was made with is that of the residuals around a fit of d weights.
-    variance = model.prior_scale**2 * _freedom(release) * softplus(location[:, -1:])
-    variance = np.repeat(variance, release.n_coef, axis=1)
-    if model.fit_intercept:
-        variance[:, -1] += release.response_spread**2
-    return np.asarray(1.0 / variance)
+    information = (pushed @ ((score + values * at) / variance)[..., None])[..., 0]
+    return precision, information, 1.0 / every.prior_variance
 
 
 def _positive(matrix: FloatArray) -> FloatArray:
@@ -149,7 +129,7 @@ def _positive(matrix: FloatArray) -> FloatArray:
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
 
 
-def large_effect(release: Release, model: GeneralizedLinearModel) -> float:
+def large_effect(release: Release, model: object) -> float:
     """Return the scale of an effect before anything is known: the responses' spread, or 2.5 on the scale of a link.
 
     Both are the defaults of brms (Buerkner 2017).

@@ -197,18 +197,13 @@ class _Chains:
         first = self._n_fixed + sum(widths[:number])
         return slice(first, first + widths[number])
 
-    def _fixed_prior(self) -> FloatArray:
-        """Return the prior precision of the fixed coefficients, (C, f)."""
-        prior: FloatArray = self._prior[self._draw]
-        if self._shrunk.size:
-            prior[:, self._shrunk] += 1.0 / np.maximum(np.square(self._local) * self._global[:, None] ** 2, _FLOOR)
-        return prior
-
     def _with_prior(self, left_out: int = -1) -> FloatArray:
         """Return the precision of all coefficients given their scales, (C, m, m), without the prior of one block."""
         precision: FloatArray = self._precision[self._draw]
         index = np.arange(self._n_fixed)
-        precision[:, index, index] += self._fixed_prior()
+        precision[:, index, index] += self._prior[self._draw]
+        index = self._shrunk
+        precision[:, index, index] += 1.0 / np.maximum(np.square(self._local) * self._global[:, None] ** 2, _FLOOR)
         for number, (block, scales) in enumerate(zip(self._blocks, self._scales, strict=True)):
             if number == left_out:
                 continue

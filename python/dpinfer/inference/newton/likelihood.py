@@ -101,7 +101,7 @@ def _of_all_scores(
         every = scores.every(len(location))
     else:
         raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
-    law = MomentsLaw(scores.noisy, scores.stddev, scores.mean_scores())
+    law = MomentsLaw(scores.noisy, scores.stddev, scores.middle().mean_scores(scores.whitening))
     noise = 1.0 / every.precision[..., None]
     measured = combined(every.value[:, -last:], every.positions[-last:], noise[:, -last:])
     steps = every.value[:, :-last], np.broadcast_to(every.positions[:-last], every.value[:, :-last].shape)

@@ -10,12 +10,13 @@ drawn from SEED, which was committed before any constant looked at it; constants
     python bench/coverage/real_responses.py report --results FOLDER [--list]
     python bench/coverage/real_responses.py targets --results FOLDER [--half seen|unseen|both] [--runs 6]    resumes
     python bench/coverage/real_responses.py sketch --results FOLDER [--epsilon 1] [--runs 100] --list         resumes
+    python bench/coverage/real_responses.py far
     python bench/coverage/real_responses.py small --results FOLDER [--half seen|unseen|both] [--runs 6]      resumes
 
 `targets` sets both targets side by side wherever the population's is predicted more than 10% wider than the model's:
 coverage of the population's coefficients, and interval scores (Gneiting and Raftery 2007) over those without privacy.
 `small` does so for 120 other cells, of 300 to 1500 records and 1 to 8 features.  `sketch` runs the six populations of
-the method's first sketch: 20 000 records, six features.
+the method's first sketch: 20 000 records, six features.  `far` counts false alarms of a group of far records.
 
 Real tables need DPINFER_DATA, a folder with the UCI sets; without it their cells are left out, and said so.
 """
@@ -36,6 +37,7 @@ import numpy.typing as npt
 from scipy import optimize, special
 
 import dpinfer as dpi
+from dpinfer.models.size_shares import SIZE_EDGES, SizeShares
 from dpinfer.testing import InsecureRNG
 from scope_cells import data_folder
 
@@ -331,6 +333,15 @@ def one_run(problem: Problem, target: str, index: int) -> dict[str, Any]:
     }
 
 
+def report_far(size: int = 60_000) -> None:
+    """Print in how many histograms of normal errors noise is taken for records far from all others."""
+    rng = np.random.default_rng(SEED)
+    sizes = np.abs(rng.normal(size=200_000)) * np.linalg.norm(rng.normal(size=(200_000, 5)), axis=1) / math.sqrt(5.0)
+    exact = np.histogram(sizes, [0.0, *SIZE_EDGES, np.inf])[0] / sizes.size
+    far = [SizeShares(exact + 3e-3 * rng.normal(size=exact.size), 3e-3).far for _ in range(size)]
+    print(f"{np.mean(far):.1e} +- {np.std(far) / math.sqrt(size):.0e} of {size} histograms")
+
+
 def interval_score(low: FloatArray, high: FloatArray, truth: FloatArray) -> FloatArray:
     """Return the score of 90% intervals: width, and twenty times the distance of a truth that is missed."""
     return high - low + 20.0 * (np.maximum(low - truth, 0.0) + np.maximum(truth - high, 0.0))
@@ -477,16 +488,16 @@ def _report_white(items: list[dict[str, Any]]) -> None:
 def main() -> None:
     """Run the cells, or report on them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("run", "report", "targets", "small", "sketch"))
-    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("what", choices=("run", "report", "targets", "small", "sketch", "far"))
+    parser.add_argument("--results", type=Path, default=Path())
     parser.add_argument("--half", choices=("seen", "unseen", "both"), default="both")
     parser.add_argument("--runs", type=int, default=24)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
-    if arguments.what == "report":
-        report(arguments.results, arguments.list)
+    if arguments.what in ("report", "far"):
+        report(arguments.results, arguments.list) if arguments.what == "report" else report_far()
         return
     arguments.results.mkdir(parents=True, exist_ok=True)
     parity = {"seen": (0,), "unseen": (1,), "both": (0, 1)}[arguments.half]

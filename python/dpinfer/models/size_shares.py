@@ -14,15 +14,13 @@ SIZE_EDGES = np.exp2(0.5 * np.arange(-4, 18))  # in units of the usual size
 # Geometric means of the ends of the intervals, which are half an octave wide.
 _MIDDLES = np.append(SIZE_EDGES, 2.0 * SIZE_EDGES[-1] / math.sqrt(2.0)) * 2.0**-0.25
 _BOUNDS = np.exp2(0.25 * np.arange(29))  # tried: a quarter of an octave apart, over seven octaves
-# Standard deviations of its noise from where on a share counts: beside one that does, and by itself.
-_SURE, _SURE_ALONE = 2.0, 4.0
-# The same for two to four intervals in a row beyond all of these: few records that are far from the others, as where a
-# response has an upper code.  Noise alone is taken for such a group in one of a thousand histograms (two of 3000
-# simulated ones).  Chosen on these and on Adult's capital gains.
-_SURE_TOGETHER, _TOGETHER = 3.8, (2, 3, 4)
-# Noise of a share from which on sizes are hidden: a share of 0.2, which the fullest interval of normal scores has at
-# least, does not count by itself.
-HIDDEN_SIZES = 0.2 / _SURE_ALONE
+# Standard deviations of its noise from where on a share counts beside one that does; alone, or with up to three that
+# follow, less than two octaves (_NEAR intervals) beyond; and farther: few records far from the others, as where a
+# response has an upper code.  Noise is taken for such in three of ten thousand histograms of normal errors; intervals
+# are then wider by up to 2 ** (gap / 2).  4 was chosen on Adult's capital gains, 4.8 on normal errors.
+_SURE, _NEAR, _TOGETHER = 2.0, 4, (2, 3, 4)
+_SURE_ALONE = np.repeat([4.0, 4.8], [_NEAR, SIZE_EDGES.size])  # by the number of intervals between
+HIDDEN_SIZES = 0.05  # noise of a share that hides sizes: a quarter of what the fullest interval of normal scores has
 _HIDDEN = np.array([0.4, 0.2])  # of the records that noise may hide in the next intervals
 _LONGEST = 0.5  # ratio of successive shares of the longest tail with a variance: it falls with the square of the size
 _LEVELS, _REACH = (np.arange(64) + 0.5) / 64.0, 6.0  # of a tail that noise hides, in its standard deviations
@@ -96,8 +94,8 @@ class SizeShares:
     expected : (m + 1,) array, optional
         Shares under a model: used, within the noisy ones, where these cannot be distinguished from noise.
     groups : bool, optional
-        Whether records far from all others count where they exceed the noise together.  Noise that is taken for such
-        records makes intervals wider if the sizes are those of scores, and narrower if they are those of curvatures.
+        Whether records far from all others count where they exceed the noise together.  Noise that is taken for them
+        makes intervals wider if the sizes are those of scores, and narrower if they are those of curvatures.
     """
 
     noisy: FloatArray
@@ -106,17 +104,26 @@ class SizeShares:
     groups: bool = True
 
     @cached_property
-    def _last(self) -> int:
-        """Place of the last share that exceeds the noise."""
-        last = int(np.max(np.flatnonzero(self.noisy > _SURE_ALONE * self.stddev), initial=0))
-        while last + 1 < self.noisy.size and self.noisy[last + 1] > _SURE * self.stddev:
-            last += 1
-        return last
+    def _visible(self) -> tuple[int, bool]:
+        """Place of the last share that exceeds the noise, and whether it is far from those before."""
+        clear, far = self.noisy / self.stddev, False
+        last = int(np.argmax(clear)) if np.max(clear) > _SURE_ALONE[0] else 0
+        for place in np.flatnonzero(clear > _SURE).tolist():
+            gap = place - last - 1
+            if gap == 0 or (gap > 0 and clear[place] > _SURE_ALONE[gap]):
+                last, far = place, far or gap >= _NEAR
+        return last, far
+
+    @property
+    def far(self) -> bool:
+        """Whether shares count that no model expects, and that are far from those of all other records."""
+        last, far = self._visible
+        return self.expected is None and (far or self._far_group(last + 1).stop > 0)
 
     @cached_property
     def shares(self) -> FloatArray:
         """Shares that exceed the noise, and beyond them the expectation of a share that is not negative."""
-        last = self._last
+        last, _ = self._visible
         likely = np.zeros_like(self.noisy)
         if self.expected is not None:
             likely = np.clip(self.expected, 0.0, np.maximum(self.noisy + _SURE * self.stddev, 0.0))
@@ -138,10 +145,11 @@ class SizeShares:
 
     def _far_group(self, first: int) -> slice:
         """Return the intervals from `first` on that exceed the noise most clearly together, none where none do."""
-        beyond, found, clearest = self.noisy[first:] / self.stddev, slice(0, 0), _SURE_TOGETHER
+        beyond, found, clearest = self.noisy[first:] / self.stddev, slice(0, 0), 0.0
         for width in _TOGETHER:
             if width <= beyond.size:
                 clear = np.convolve(beyond, np.ones(width), "valid") / math.sqrt(width)
+                clear -= _SURE_ALONE[: clear.size]
                 place = int(np.argmax(clear))
                 if clear[place] > clearest:
                     found, clearest = slice(first + place, first + place + width), float(clear[place])
@@ -154,7 +162,7 @@ class SizeShares:
         Beyond them shares are `level` times a geometric series; `level` is uniform on (0, 1) before the noisy shares
         are seen, and its mean given them counts.
         """
-        last = self._last
+        last, _ = self._visible
         start, before = self.noisy[last], np.maximum(self.noisy[max(last - 2, 0) : last], 1e-300)
         if start <= 0.0 or last + 1 == self.noisy.size:
             return self.shares

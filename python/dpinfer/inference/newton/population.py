@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.facts import model_of
 from dpinfer.inference.newton.checks import Comparison, compare_centres, compare_widths, declared_sizes, prior_conflict
 from dpinfer.inference.newton.mixture import MonteCarloError, monte_carlo_error, theta_of_draws
@@ -24,8 +24,6 @@ from dpinfer.release import ClusteredPopulationRelease, OwnPopulationRelease, Po
 from dpinfer.release.newton.population import PopulationSums
 
 __all__ = ["population_posterior", "residual_prior_variance"]
-
-FloatArray = npt.NDArray[np.float64]
 
 # Four times as many until the error is below _ACCURATE; batches show it.
 _DRAWS, _MOST_DRAWS, _BATCHES = 200, 25_600, 10
@@ -156,8 +154,7 @@ class _Population:
     def usual_variance(self) -> float:
         """Mean square of a coordinate of the scores, from the shares of their sizes."""
         sizes = self.clusters or self.sizes
-        square = max(sizes.mean_square, 1e-6) * self.release.size_unit**2 / self.release.n_coef
-        return square * self.scores_per_row
+        return max(sizes.mean_square, 1e-6) * self.release.size_unit**2 / self.release.n_coef * self.scores_per_row
 
     @cached_property
     def residual_variance(self) -> tuple[float, float]:
@@ -295,19 +292,19 @@ class _Population:
         """Return the warnings for users, by name."""
         found = declared_sizes(self.release) if isinstance(self.release, PopulationRelease) else {}
         sampling = math.sqrt(float(np.trace(self.meat[0])) / self.release.n_coef / self.release.n_records)
-        largest = float(np.linalg.eigvalsh(self.release.bread)[-1])
+        values = np.linalg.eigvalsh(self.release.bread)
         noise = self.release.bread_stddev * math.sqrt(2.0 * self.release.n_coef)
-        usual = float(np.median(np.linalg.eigvalsh(self.release.bread)))
         long = self.lengths.kurtosis > _LONG * (1.0 + 2.0 / self.release.n_coef)
         lost = 1.0 - self.lengths.kept(self.release.bread_bound / self.release.length_unit)
-        if largest - noise > _DOMINATED * max(usual, noise) or (long and lost > _LOST):
+        if values[-1] - noise > _DOMINATED * max(np.median(values), noise) or (long and lost > _LOST):
             found["leverage"] = (
                 "few records determine a combination of the coefficients: the privacy noise hides their effect, and "
                 "its interval may be too narrow: use closer bounds, or transform the column with the longest tail"
             )
-        _, weight, _ = self.zero
-        if math.sqrt(weight @ self.clipped @ weight) > _BIASED * sampling:
+        if math.sqrt(self.zero[1] @ self.clipped @ self.zero[1]) > _BIASED * sampling:
             found["clip"] = "scores have a longer tail than the budget can follow: intervals allow for the clipped part"
+        if self.sizes.far:
+            found["far"] = "few records are far from all others, and intervals are wide to keep their effect"
         if self.release.sizes_stddev > HIDDEN_SIZES and getattr(self.model, "response", "") != "binary":
             found["sizes"] = (
                 "the privacy noise hides how large scores are, and intervals may be too narrow: use target='model', or "
@@ -379,8 +376,7 @@ def population_posterior(release: PopulationSums, request: OwnPopulationRequest)
     while error.quantile.max() >= _ACCURATE and size < _MOST_DRAWS:
         size *= 4
         theta, error, draws = _theta(population, size, request.seed)
-    d = release.n_coef
-    root = np.broadcast_to(np.sqrt(population.prior_variance), (d,))
+    root = np.broadcast_to(np.sqrt(population.prior_variance), (release.n_coef,))
     away, spread = (draws[0] - population.origin) / root, np.einsum("sii->si", draws[1]) / np.square(root)
     conflict = prior_conflict(away, spread, np.ones(len(away)))
     found = population.warnings(conflict)

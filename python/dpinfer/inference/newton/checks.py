@@ -8,9 +8,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_integer
 from dpinfer.inference.facts import PlannedRelease
 from dpinfer.inference.newton import tuning
@@ -57,8 +57,6 @@ def check_newton_request(request: OwnPopulationRequest, planned: PlannedRelease)
     if not linear and not glm and not population:
         raise TypeError(f"model must be the regression of the release, got {type(model).__name__}")
 
-
-FloatArray = npt.NDArray[np.float64]
 
 _LEVEL = 0.01  # false-positive rate on true models, which bench/coverage/real_responses.py measures
 _INDEPENDENT = 0.5  # share of the entries of a matrix that vary by themselves

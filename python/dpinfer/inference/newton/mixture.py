@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer._progress import resolve_progress
 from dpinfer.errors import NumericalError
 from dpinfer.inference.newton import tuning
@@ -20,8 +20,6 @@ from dpinfer.models.base import sigmoid, softplus_inverse
 
 __all__ = ["Mixture", "MonteCarloError", "mixture_of", "monte_carlo_error", "theta_of_draws"]
 
-
-FloatArray = npt.NDArray[np.float64]
 
 _LEVELS = (0.05, 0.95)  # ends of 90% intervals
 _FARTHEST, _BISECTIONS = 4.4, 13  # 5% quantiles are within 4.36 spreads (Cantelli's inequality): to a thousandth of one

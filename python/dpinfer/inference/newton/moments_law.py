@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
 
 __all__ = ["ErrorDraws", "ErrorLaw", "MeanScores", "MomentsDraws", "MomentsLaw", "combined", "stratified"]
 
-FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 _SPREADS, _UNLIKELY = 45, 20.0  # nodes where the log density is so near to its largest

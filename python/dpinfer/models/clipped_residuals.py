@@ -8,6 +8,7 @@ the model's ``log_density``, ``loss_slopes`` and ``inverse_link``.
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -116,6 +117,20 @@ class _Block:
     probabilities: FloatArray  # (n, K)
     residuals: FloatArray  # (n, K)
     scores: FloatArray  # (n, K), d log p / d eta
+
+
+def response_grid(model: GeneralizedLinearModel, spacing: float) -> "ResponseGrid":
+    """Return a model's grid.  Those of the last few models are kept: counts take a tenth of a second each."""
+    try:
+        hash(model)
+    except TypeError:
+        return ResponseGrid(model, spacing)
+    return _kept(model, spacing)
+
+
+@lru_cache(maxsize=4)
+def _kept(model: GeneralizedLinearModel, spacing: float) -> "ResponseGrid":
+    return ResponseGrid(model, spacing)
 
 
 class ResponseGrid:

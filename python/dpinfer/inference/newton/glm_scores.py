@@ -8,7 +8,7 @@ from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.moments_law import MomentsDraws
 from dpinfer.inference.newton.scores import SWEEPS, GivenMoments, Measured
 from dpinfer.models import GeneralizedLinearModel
-from dpinfer.models.clipped_residuals import ResponseGrid
+from dpinfer.models.clipped_residuals import ResponseGrid, response_grid
 from dpinfer.models.likely_records import NormalDesign, PredictorLaw
 from dpinfer.models.whitening import shrink_moments
 from dpinfer.release import GlmNewtonRelease
@@ -85,7 +85,7 @@ def _at_the_end(release: GlmNewtonRelease, model: GeneralizedLinearModel) -> tup
     moments = shrink_moments(release.moments[-1], float(release.moment_stddev[-1]), trace).matrix
     constant = np.linalg.solve(whitening.T, np.eye(model.n_coef)[-1]) if model.fit_intercept else None
     position = np.linalg.solve(whitening.T, release.score_transform.T @ release.positions[-1])
-    return ResponseGrid(model, _SPACING), NormalDesign.of_moments(moments, constant).law(position)
+    return response_grid(model, _SPACING), NormalDesign.of_moments(moments, constant).law(position)
 
 
 def sampling_ratio(release: GlmNewtonRelease, model: GeneralizedLinearModel) -> float:

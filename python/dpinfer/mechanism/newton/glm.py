@@ -12,7 +12,7 @@ from dpinfer.mechanism.newton.geometry import Geometry, Localiser, learn_geometr
 from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import GeneralizedLinearModel
-from dpinfer.models.clipped_residuals import ClippedResidual, ResponseGrid
+from dpinfer.models.clipped_residuals import ClippedResidual, ResponseGrid, response_grid
 from dpinfer.models.likely_records import ExpectedResidual, NormalDesign, PredictorLaw, best_clip, means_of_laws
 
 _COARSE, _FINE = 1.0 / 8.0, 1.0 / 512.0  # between nodes of the predictor: of what is expected, and of what records add
@@ -72,7 +72,7 @@ class GlmNewton:
 
     def __post_init__(self) -> None:
         self.link = str(self.model.residual_link)
-        self.coarse, self.fine = (ResponseGrid(self.model, spacing) for spacing in (_COARSE, _FINE))
+        self.coarse, self.fine = (response_grid(self.model, spacing) for spacing in (_COARSE, _FINE))
 
     def localise(self, passes: Passes) -> Localised:
         """Make the passes up to the measurements."""
@@ -155,7 +155,7 @@ class GlmNewton:
         root = np.sqrt(self.coarse.information)
         apart = self.coarse.spacing * law.largest(self.coarse, root, _WITHIN)
         halvings = 0 if apart <= _APART else min(math.ceil(math.log2(2.0 * apart / _APART)), _MOST_HALVINGS)
-        return self.coarse if halvings == 0 else ResponseGrid(self.model, _COARSE / 2.0**halvings)
+        return self.coarse if halvings == 0 else response_grid(self.model, _COARSE / 2.0**halvings)
 
     def _design(self, transform: FloatArray, moments: FloatArray, law: PredictorLaw) -> tuple[NormalDesign, FloatArray]:
         """Return the features' law, and the weights whose predictor is the mean of `law` for every record."""

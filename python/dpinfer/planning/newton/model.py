@@ -17,7 +17,7 @@ from dpinfer.mechanism.newton.own_joint import OwnCurvatures
 from dpinfer.mechanism.newton.pass_records import NoisySum
 from dpinfer.mechanism.newton.tracker import best_clip
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
-from dpinfer.models.clipped_residuals import ResponseGrid, huber_slope, huber_variance
+from dpinfer.models.clipped_residuals import huber_slope, huber_variance, response_grid
 from dpinfer.models.likely_records import PredictorLaw
 from dpinfer.models.likely_records import best_clip as choose_clip
 from dpinfer.models.size_shares import SIZE_EDGES, SizeShares, clips_of, combined
@@ -248,7 +248,7 @@ def widest_newton(
     last, information = float(noise[-1]), 1.0
     if model.residual_link is not None:
         law = PredictorLaw(model.usual_predictor(predictor_spread), predictor_spread)
-        grid = ResponseGrid(model, _SPACING)
+        grid = response_grid(model, _SPACING)
         information = law.mean(grid, grid.information)
     # The slope of the scores, or the bread, is the last measurement of directions.
     for at in (*plan.indices("slope"), *plan.indices("bread")):
@@ -360,7 +360,7 @@ def _bounded(
     predictor = design @ (weights * np.where(np.arange(weights.size) % 2, 1.0, -1.0))
     loc = model.usual_predictor(predictor_spread)
     predictor = loc + predictor * predictor_spread / float(np.sqrt(np.mean(predictor**2)))
-    grid, law = ResponseGrid(model, _SPACING), PredictorLaw(loc, predictor_spread)
+    grid, law = response_grid(model, _SPACING), PredictorLaw(loc, predictor_spread)
     noise = np.array([multiplier * bound / n for multiplier in plan.noise_multipliers])
     measured = list(plan.indices("measure"))
     clip = choose_clip(grid, model.response, law, float(np.sum(noise[measured] ** -2.0) ** -0.5), n)

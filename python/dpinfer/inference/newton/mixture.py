@@ -80,8 +80,8 @@ def monte_carlo_error(location: FloatArray, variance: FloatArray, sets: int) -> 
 
 
 _GROWTH = 1.3, 2.0  # ends of the factor by which draws grow
-_SETS, _BATCHES = 16, 32  # independent sets of draws, and batches of these at most
-_HIDDEN_DRAWS = 64  # of a set, where errors are drawn
+_SETS, _BATCHES = 16, 64  # independent sets of draws, and batches of these at most
+_HIDDEN_DRAWS = 32  # of a set, where errors are drawn
 _CHAINS, _WARM_UP = 16, 100  # of a set, where a sampler draws them; its steps before, unless the request has others
 _ENTRIES, _FEWEST_DRAWS, _MOST_DRAWS = 100_000, 2, 32  # else draws of a set, as many as entries of factors allow
 _KEPT_ENTRIES = 20_000_000  # of factors, in all: 160 MB
@@ -138,7 +138,7 @@ def mixture_of(scores: Scores, request: NewtonRequest) -> Mixture:
     size = _SETS * (of_set if errors else int(np.clip(_ENTRIES // d**2, _FEWEST_DRAWS, _MOST_DRAWS)))
     most = int(np.clip(_KEPT_ENTRIES // (size * d**2), 1, _BATCHES))
     kept: list[tuple[FloatArray, ...]] = []
-    wanted = 1
+    wanted = 2 if errors else 1
     while True:
         while len(kept) < wanted:
             draws = errors.draw(size, _SETS, rng) if errors else law.normal(size, _SETS, rng)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
+from scipy import interpolate, special
 
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
@@ -27,12 +27,13 @@ _SMALL = 0.3  # nodes are even in their log above so many standard deviations of
 _SWEEPS, _CLOSE = 30, 1e-3  # of a fixed point: variances of errors to a thousandth of all noise
 _LEAST = 1e-3  # moves a posterior's variance by a millionth of the least that scores can leave
 # Of proposals of errors, chosen on the seen half of the scope study for many independent draws in a second: but for t
-# they do not change what is drawn.  One of up to 4 nodes of t, with many weights; nodes of offsets; lengths 0.6 apart
-# in their log for up to 8 rounds, until 4 nodes of either are within 6 of the largest log mass; parts of an interval.
-_MOST, _OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 4, 6, 0.6, 8, 6.0, 4, 40
+# they do not change what is drawn.  One of up to 6 nodes of t, with many weights; nodes of offsets; lengths 1.6 and
+# then 1 apart in their log for up to 8 rounds, until 4 nodes of either are within 6 of the largest log mass; parts of
+# an interval.
+_MOST, _OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 6, 6, (1.6, 1.0), 8, 6.0, 4, 40
 # Log of the mass that is left out; share of even proposals; factor of standard deviations; share beyond the outer
 # offsets; bisections; proposals for a draw.
-_NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED = 13.0, 0.05, 1.05, 0.003, 30, 2
+_NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED = 9.0, 0.05, 1.05, 0.003, 30, 2
 
 
 @dataclass(frozen=True)
@@ -317,17 +318,17 @@ class ErrorLaw:
         drawn = special.ndtri_exp(np.logaddexp(below + np.log1p(-place), above + np.log(place)))
         kept, entry = self._kept[of][:, None], self._entry[of]
         values = kept * law.eigenvalues + (1.0 - kept) * (mean + sign * drawn / np.sqrt(precision))[:, None]
-        normal = np.sqrt(0.5 * entry)[:, None, None] * rng.standard_normal((size, d, d))
-        matrix = normal + np.swapaxes(normal, 1, 2)
-        np.einsum("sii->si", matrix)[:] += values
-        noise = self.noise[of]
-        missed = law.score - np.einsum("sij,sj->si", matrix, error) - np.sqrt(noise) * rng.standard_normal((size, d))
+        half = rng.standard_normal((size, d, d))  # M less values is the sum of this and its transpose
+        half *= np.sqrt(0.5 * entry)[:, None, None]
+        noise, vector = self.noise[of], error[:, :, None]
+        missed = law.score - values * error - ((half + np.swapaxes(half, 1, 2)) @ vector)[:, :, 0]
+        missed -= np.sqrt(noise) * rng.standard_normal((size, d))
         noise = noise + (entry * np.sum(np.square(error), axis=1))[:, None]
         turned = error / noise
         by = entry * np.sum(missed * turned, axis=1) / (1.0 + entry * np.sum(error * turned, axis=1))
-        moved = entry[:, None] * (missed / noise - by[:, None] * turned)
-        outer = moved[:, :, None] * error[:, None, :]
-        matrix += outer + np.swapaxes(outer, 1, 2)
+        half += (entry[:, None] * (missed / noise - by[:, None] * turned))[:, :, None] * error[:, None, :]
+        matrix = half + np.swapaxes(half, 1, 2)
+        np.einsum("sii->si", matrix)[:] += values
         return MomentsDraws(law.basis, matrix, values, self.sampled[of], entry, np.zeros((size, d)), sets)
 
 
@@ -348,14 +349,19 @@ class ErrorDraws(ErrorLaw):
         super().__init__(law := law.at(law.spreads[:: int(np.clip(math.sqrt(d), 2, _MOST))]))
         far = 4.0 * (np.trace(law.scores.prior_covariance) + law.position @ law.position)
         near = np.clip(0.01 * np.min(self.noise.min(axis=1) / self._entry), 1e-12 * far, 1e-3 * far)
-        lengths = np.geomspace(near, far, math.ceil(math.log(far / near) * math.sqrt(0.5 * d)))
-        coarse = max(int(_COARSE * math.sqrt(0.5 * d)), 1)
         centres = np.clip(self._middle + np.array([[-6.0], [6.0]]) * self._width, *law.ends)
         ends = (1.0 - self._kept) * centres + np.array([[-5.0], [5.0]]) * np.sqrt(self._entry)
         offsets = np.linspace(ends[0], ends[1], _OFFSETS, axis=1)
         # Few lengths, until several nodes are where their law is; then all lengths where it is not negligible.
-        for _ in range(_ROUNDS):
-            mass = self._proposals(offsets, lengths[::coarse])[0]
+        fine, low, high, resolved = math.sqrt(2.0 / d), math.log(near), math.log(far), False
+        for number in range(_ROUNDS + 1):
+            apart = fine * max(int(_COARSE[min(number, 1)] / fine), 1)
+            places = np.arange(low, high + apart, apart)
+            mass = self._proposals(*self._grid(offsets, np.exp(places)))[0].reshape(*offsets.shape, -1)
+            some = places[np.flatnonzero(mass.max(axis=(0, 1)) > mass.max() - _NEGLIGIBLE)]
+            low, high = some[0] - apart, some[-1] + apart
+            if resolved or number == _ROUNDS:
+                break
             by_offset = special.logsumexp(mass, axis=2)
             by_spread = special.logsumexp(by_offset + np.log(np.gradient(offsets, axis=1)), axis=1)
             likely = by_spread > by_spread.max() - _FLAT
@@ -364,52 +370,55 @@ class ErrorDraws(ErrorLaw):
             before, spreads = law.spreads, _finer(law.spreads, by_spread - np.log(law.width), 0.0)
             super().__init__(law := law.at(spreads))
             offsets = np.stack([np.interp(spreads, before, part) for part in offsets.T], axis=1)
-            if min(np.sum(likely), *np.sum(flat[likely], axis=1)) >= _RESOLVED:
-                break
-        some = np.flatnonzero(mass.max(axis=(0, 1)) > mass.max() - _NEGLIGIBLE) * coarse
-        lengths = lengths[max(some[0] - coarse, 0) : some[-1] + coarse + 1]
-        mass, *laws = self._proposals(offsets, lengths)
-        mass += np.log(np.gradient(offsets, axis=1))[:, :, None]
-        kept = mass > mass.max() - _NEGLIGIBLE
-        share = np.exp(mass[kept] - special.logsumexp(mass[kept]))
+            resolved = bool(min(np.sum(likely), *np.sum(flat[likely], axis=1)) >= _RESOLVED)
+        each = np.log(np.gradient(offsets, axis=1))
+        between = np.arange(low, high + fine, fine)
+        mass = interpolate.make_interp_spline(places, mass, min(3, len(places) - 1), axis=2)(between) + each[:, :, None]
+        node, offset, length = np.nonzero(mass > mass.max() - _NEGLIGIBLE)
+        mass, *laws = self._proposals(node, offsets[node, offset], np.exp(between[length]))
+        mass += each[node, offset]
+        share = np.exp(mass - special.logsumexp(mass))
         self._share = (share + _FLOOR / share.size) / (1.0 + _FLOOR)
-        self._of, laws = np.nonzero(kept)[0], [part[kept] for part in laws]
-        self._mean, self._root, self._told, self._precision, self._log = laws
+        self._of, (self._mean, self._root, self._told, self._precision, self._log) = node, laws
         self._log += np.log(self._share)
 
-    def _proposals(self, offsets: FloatArray, lengths: FloatArray) -> tuple[FloatArray, ...]:
-        """Return logs of the mass around nodes of (t, a, r) (Daniels 1954), and normal laws there.
+    @staticmethod
+    def _grid(offsets: FloatArray, lengths: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Return all nodes of t, a and r."""
+        of, offset = np.repeat(np.arange(len(offsets)), offsets.shape[1]), offsets.ravel()
+        return np.repeat(of, lengths.size), np.repeat(offset, lengths.size), np.tile(lengths, offset.size)
+
+    def _proposals(self, of: IntArray, offset: FloatArray, length: FloatArray) -> tuple[FloatArray, ...]:
+        """Return logs of the mass around nodes of (t, a, r) (Daniels 1954), (N,), and normal laws there.
 
         Of each: mean, root of the covariance, information, precision less the prior's, and the log density at zero.
         """
-        law, d = self._law, len(self._law.eigenvalues)
-        kept, entry = self._kept[:, None], self._entry[:, None]
+        law, d, kept, entry = self._law, len(self._law.eigenvalues), self._kept[of], self._entry[of]
         moved = 1.0 - kept
-        mass = self._centre(self._width[:, None], moved**2 / entry, moved * offsets / entry)[0]
-        mass += np.log(self.weight)[:, None] - 0.5 * (np.square(offsets) / entry + np.log(entry))
-        values = (kept * law.eigenvalues)[:, None, None] + offsets[:, :, None, None]
-        noise = self.noise[:, None, None] + entry[:, :, None, None] * lengths[:, None]
-        precision = (np.square(values) / noise)[..., None] * np.eye(d) + law.prior_precision
+        mass = self._centre(self._width[of], moved**2 / entry, moved * offset / entry)[0]
+        mass += np.log(self.weight)[of] - 0.5 * (np.square(offset) / entry + np.log(entry))
+        values = kept[:, None] * law.eigenvalues + offset[:, None]
+        noise = self.noise[of] + (entry * length)[:, None]
         told = values * law.score / noise - law.prior_precision @ law.position
-        precision, turn = np.linalg.eigh(precision)
-        right = np.einsum("...ij,...i->...j", turn, told)
+        precision, turn = np.linalg.eigh((np.square(values) / noise)[:, :, None] * np.eye(d) + law.prior_precision)
+        right = np.einsum("sij,si->sj", turn, told)
         # The tilt, added to the least precision, by bisection: the mean of |e|**2 falls with it.
-        above = precision - precision[..., :1]
-        high = np.log(d / lengths * (1.0 + np.sqrt(np.sum(np.square(right), axis=-1) * lengths))) + 3.0
-        low = np.minimum(-np.log(lengths) - 5.0, high - 1.0)
+        above = precision - precision[:, :1]
+        high = np.log(d / length * (1.0 + np.sqrt(np.sum(np.square(right), axis=1) * length))) + 3.0
+        low = np.minimum(-np.log(length) - 5.0, high - 1.0)
         for _ in range(_BISECTIONS):
             middle = 0.5 * (low + high)
-            tilted = above + np.exp(middle)[..., None]
-            longer = np.sum(1.0 / tilted + np.square(right / tilted), axis=-1) > lengths
+            tilted = above + np.exp(middle)[:, None]
+            longer = np.sum(1.0 / tilted + np.square(right / tilted), axis=1) > length
             low, high = np.where(longer, middle, low), np.where(longer, high, middle)
-        mean, tilt = right / tilted, np.exp(middle) - precision[..., 0]
-        variance = np.sum(2.0 / np.square(tilted) + 4.0 * np.square(mean) / tilted, axis=-1)
-        fit, logs = np.sum(right * mean, axis=-1), np.sum(np.log(tilted), axis=-1)
-        left = np.sum(np.log(noise) + np.square(law.score) / noise, axis=-1) + logs - fit
-        mass = mass[:, :, None] + 0.5 * (tilt * lengths - left - np.log(variance)) + np.log(lengths)
-        mean = np.einsum("...ij,...j->...i", turn, mean)
-        root = turn * (_WIDER / np.sqrt(tilted))[..., None, :]
-        return mass, mean, root, told, np.square(values) / noise + tilt[..., None], 0.5 * (logs - fit / _WIDER**2)
+        mean, tilt = right / tilted, np.exp(middle) - precision[:, 0]
+        variance = np.sum(2.0 / np.square(tilted) + 4.0 * np.square(mean) / tilted, axis=1)
+        fit, logs = np.sum(right * mean, axis=1), np.sum(np.log(tilted), axis=1)
+        left = np.sum(np.log(noise) + np.square(law.score) / noise, axis=1) + logs - fit
+        mass += 0.5 * (tilt * length - left - np.log(variance)) + np.log(length)
+        mean = np.einsum("sij,sj->si", turn, mean)
+        root = turn * (_WIDER / np.sqrt(tilted))[:, None, :]
+        return mass, mean, root, told, np.square(values) / noise + tilt[:, None], 0.5 * (logs - fit / _WIDER**2)
 
     def draw(self, size: int, sets: int, rng: np.random.Generator) -> MomentsDraws:
         """Draw M: propose errors in independent sets, draw half as many again by their weight, and M given each."""

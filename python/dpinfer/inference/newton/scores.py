@@ -182,7 +182,9 @@ class Measured:
         precision = (pushed / noise[:, None, :]) @ np.swapaxes(pushed, 1, 2)
         np.einsum("sii->si", precision)[:] += 1.0 / self.prior_variance
         factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
-        inverse = np.stack([lapack.dtrtri(one.T)[0].T for one in factor])
+        inverse = np.empty_like(factor)
+        for one, of in zip(inverse, factor, strict=True):
+            one[:] = lapack.dtrtri(of.T)[0].T
         told = np.einsum("sij,sj->si", inverse, np.einsum("sij,sj->si", pushed, target / noise))
         # A draw of u, and of what sampling adds to the score; what the scores miss of that.
         drawn = rng.standard_normal((2, *told.shape))
@@ -197,7 +199,7 @@ class Measured:
         return GivenMoments(
             mean=mean,
             factor=factor,
-            variance=np.sum(np.square(inverse), axis=1),
+            variance=np.einsum("sij,sij->sj", inverse, inverse),
             misfit=np.einsum("st,sti->s", known, np.square(missed - sampled[:, None]))[:, None],
         )
 

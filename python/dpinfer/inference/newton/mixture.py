@@ -80,10 +80,10 @@ def monte_carlo_error(location: FloatArray, variance: FloatArray, sets: int) -> 
 
 
 _GROWTH = 1.3, 2.0  # ends of the factor by which draws grow
-_SETS, _BATCHES = 16, 64  # independent sets of draws, and batches of these at most
-_HIDDEN_DRAWS = 32  # of a set, where errors are drawn
-_CHAINS, _WARM_UP = 16, 100  # of a set, where a sampler draws them; its steps before, unless the request has others
-_ENTRIES, _FEWEST_DRAWS, _MOST_DRAWS = 100_000, 2, 32  # else draws of a set, as many as entries of factors allow
+_SETS, _BATCHES = 32, 64  # independent sets of draws, and batches of these at most
+_HIDDEN_DRAWS = 16  # of a set, where errors are drawn
+_CHAINS, _WARM_UP = 8, 100  # of a set, where a sampler draws them; its steps before, unless the request has others
+_ENTRIES, _MOST_DRAWS = 50_000, 16  # else draws of a set, as many as entries of factors allow
 _KEPT_ENTRIES = 20_000_000  # of factors, in all: 160 MB
 
 
@@ -135,7 +135,7 @@ def mixture_of(scores: Scores, request: NewtonRequest) -> Mixture:
     elif hidden and d <= tuning.TUNING.few:
         errors = ErrorDraws(law)
     of_set = _CHAINS if request.sampler is not None else _HIDDEN_DRAWS
-    size = _SETS * (of_set if errors else int(np.clip(_ENTRIES // d**2, _FEWEST_DRAWS, _MOST_DRAWS)))
+    size = _SETS * (of_set if errors else int(np.clip(_ENTRIES // d**2, 1, _MOST_DRAWS)))
     most = int(np.clip(_KEPT_ENTRIES // (size * d**2), 1, _BATCHES))
     kept: list[tuple[FloatArray, ...]] = []
     wanted = 2 if errors else 1

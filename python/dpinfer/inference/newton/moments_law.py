@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import interpolate, special
+from scipy import special
 
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
@@ -373,7 +373,9 @@ class ErrorDraws(ErrorLaw):
             resolved = bool(min(np.sum(likely), *np.sum(flat[likely], axis=1)) >= _RESOLVED)
         each = np.log(np.gradient(offsets, axis=1))
         between = np.arange(low, high + fine, fine)
-        mass = interpolate.make_interp_spline(places, mass, min(3, len(places) - 1), axis=2)(between) + each[:, :, None]
+        at = np.clip((between - places[0]) / apart, 0.0, len(places) - 1.001)
+        left = at.astype(np.int64)
+        mass = mass[:, :, left] + (at - left) * (mass[:, :, left + 1] - mass[:, :, left]) + each[:, :, None]
         node, offset, length = np.nonzero(mass > mass.max() - _NEGLIGIBLE)
         mass, *laws = self._proposals(node, offsets[node, offset], np.exp(between[length]))
         mass += each[node, offset]

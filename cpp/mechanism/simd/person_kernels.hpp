@@ -15,6 +15,8 @@ struct PersonPoint {
   double root[3];
 };
 
+constexpr int kSideOfPairs = 16;  // most even steps of either effect of a pair, from the middle
+
 struct PersonTask {
   PersonFamily family;
   int max_rows, n_columns;
@@ -30,9 +32,12 @@ struct PersonTask {
   int n_draws;
 
   int n_effects() const { return slope < 0 ? 1 : 2; }
+  bool pairs() const { return slope >= 0 && family == PersonFamily::binomial; }
+  int n_places() const { return pairs() ? (2 * kSideOfPairs + 1) * (2 * kSideOfPairs + 1) : n_nodes; }
   // Numbers of eight lanes: nine for each row and one more, for each column sums, and those of quadrature.
   int scratch_length() const {
-    return 8 * (max_rows * n_columns + 9 * (max_rows + 1) + 3 * (n_columns + 1) + n_scores + n_nodes * (n_columns + 4));
+    return 8 * (max_rows * n_columns + 9 * (max_rows + 1) + 3 * (n_columns + 1) + n_scores +
+                n_places() * (n_columns + (pairs() ? 9 : 4)));
   }
 };
 

@@ -14,6 +14,10 @@ constexpr double kNear = 1e-5;  // of the mode, in squared standard deviations: 
 // score's standard deviation for tau up to 3 and 1 to 20 rows (21 nodes of Gauss: 2e-2), and 6e-5 for tau up to 1.
 constexpr double kStepOfSpread = 0.9, kStepOfFactor = 0.7, kLargestTau = 5.0, kLeastLevel = -16.0, kNearOfSteps = 0.1;
 constexpr int kRowsOfProduct = 8, kFactorsOfProduct = 512;
+// Of a pair of a logistic model: even steps in the posterior's standard deviations, as far as this many of the prior's.
+// A lane that needs more steps from the middle, or whose density is largest near the end, is left to quadrature.
+constexpr double kStepOfPair = 1.5, kReachOfPair = 4.5, kNearEnd = 3.5, kLargestStart = 40.0;
+constexpr double kStepOfPeak = 1.1;  // of a pair of counts, along the one that rates do not factor in
 
 class Persons : public PersonRows {
  public:
@@ -24,6 +28,7 @@ class Persons : public PersonRows {
     read(persons);
     if (task_.family == PersonFamily::gaussian) prepare();
     if (separable()) prepare_rates();
+    if (task_.pairs()) prepare_pairs();
   }
 
   // Scores of the current responses, transformed.
@@ -32,16 +37,22 @@ class Persons : public PersonRows {
       gaussian_scores();
     } else if (separable()) {
       separable_scores();
+    } else if (task_.pairs()) {
+      const Vec left = given_pairs();
+      transform(result, stride, one_);
+      if (all_at_most(left, zero_)) return;
+      quadrature_scores<PersonFamily::binomial>();
+      return transform(result, stride, left);
     } else if (task_.family == PersonFamily::binomial) {
       quadrature_scores<PersonFamily::binomial>();
     } else if (task_.family == PersonFamily::probit) {
       quadrature_scores<PersonFamily::probit>();
     } else if (task_.family == PersonFamily::poisson) {
-      quadrature_scores<PersonFamily::poisson>();
+      given_rates_of_pair();
     } else {
       quadrature_scores<PersonFamily::negative_binomial>();
     }
-    transform(result, stride);
+    transform(result, stride, one_);
   }
 
  private:
@@ -123,27 +134,142 @@ class Persons : public PersonRows {
     if (rows_ % 2 == 1) put(rates_, rows_, zero_);
     for (int node = 0; node < task_.n_nodes; ++node) {
       const Vec odds_of_node = exp(splat(task_.nodes[node]));
-      Vec norm = zero_, product = one_, variance = zero_;
-      for (int j = 0; j < rows_; j += 2) {
-        const Vec odds = get(rates_, j) * odds_of_node, other_odds = get(rates_, j + 1) * odds_of_node;
-        const Vec below = one_ + odds, other_below = one_ + other_odds, both = below * other_below;
-        const Vec inverse = one_ / both, share = other_below * inverse, other_share = below * inverse;
-        const Vec mean = odds * share, other_mean = other_odds * other_share;
-        variance = fused(mean, share, fused(other_mean, other_share, variance));
-        put(slopes_, j, mean);
-        put(slopes_, j + 1, other_mean);
-        product = product * both;
-        if ((j + 2) % kRowsOfProduct == 0 || j + 2 >= rows_) {
-          norm = norm + log(product);
-          product = one_;
+      odds_at(node, [&](int j) { return get(rates_, j) * odds_of_node; });
+    }
+  }
+
+  template <typename OddsOf>
+  DPINFER_INLINE void odds_at(int node, const OddsOf& odds_of) {
+    Vec norm = zero_, product = one_, variance = zero_, between = zero_, second = zero_;
+    for (int j = 0; j < rows_; j += 2) {
+      const Vec odds = odds_of(j), other_odds = odds_of(j + 1);
+      const Vec below = one_ + odds, other_below = one_ + other_odds, both = below * other_below;
+      const Vec inverse = one_ / both, share = other_below * inverse, other_share = below * inverse;
+      const Vec mean = odds * share, other_mean = other_odds * other_share;
+      variance = fused(mean, share, fused(other_mean, other_share, variance));
+      if (q_ == 2) {
+        const Vec z = varying(j), other_z = j + 1 < rows_ ? varying(j + 1) : zero_;
+        const Vec along = z * mean * share, other_along = other_z * other_mean * other_share;
+        between = between + along + other_along;
+        second = fused(z, along, fused(other_z, other_along, second));
+      }
+      put(slopes_, j, mean);
+      put(slopes_, j + 1, other_mean);
+      product = product * both;
+      if ((j + 2) % kRowsOfProduct == 0 || j + 2 >= rows_) {
+        norm = norm + log(product);
+        product = one_;
+      }
+    }
+    put(log_norms_, node, norm);
+    put(variances_, node, variance);
+    if (q_ == 2) {
+      put(between_, node, between);
+      put(second_, node, second);
+    }
+    double* means = means_ + kLanes * p_ * node;
+    for (int k = 0; k < p_; ++k) put(means, k, zero_);
+    add_columns(slopes_, means);
+  }
+
+  // Sums over the rows at even steps of both effects, b = T v, which serve for all responses.  A step multiplies a
+  // row's odds by one number; steps go from the middle, so that a lane's do not depend on the others.
+  void prepare_pairs() {
+    const Vec r0 = splat(task_.point.root[0]), r1 = splat(task_.point.root[1]), r2 = splat(task_.point.root[2]);
+    Vec p00 = one_, p01 = zero_, p11 = one_;
+    for (int j = 0; j < rows_; ++j) {
+      const Vec z = varying(j), lean = fused(r1, z, r0), steep = r2 * z, eta = get(at_point_, j);
+      const Vec sd = square_root(fused(lean, lean, steep * steep));
+      const Vec small = exp(zero_ - maximum(absolute(eta) - sd - sd, zero_));
+      const Vec weight = get(live_, j) * small / ((one_ + small) * (one_ + small));
+      p00 = fused(weight, lean * lean, p00);
+      p01 = fused(weight, lean * steep, p01);
+      p11 = fused(weight, steep * steep, p11);
+    }
+    const Vec first = splat(kStepOfPair) / square_root(p00);
+    const Vec wanted = splat(kStepOfPair) / square_root(p11 - p01 * p01 / p00);
+    const Vec reach = splat(kReachOfPair), most = splat(kSideOfPairs) * minimum(first, wanted);
+    const Vec end = select_less(reach, most, reach, zero_), second = select_less(reach, most, wanted, reach);
+    apart_ = select_less(reach, most, zero_, one_);
+    for (int j = 0; j < rows_; ++j) {
+      const Vec move =
+          clamped(first * fused(r1, varying(j), r0), -kLargestStart / kSideOfPairs, kLargestStart / kSideOfPairs);
+      put(gaps_, j, exp(move));
+      put(row_sums_, j, exp(zero_ - move));
+    }
+    put(rates_, rows_, zero_);
+    put(gaps_, rows_, zero_);
+    put(row_sums_, rows_, zero_);  // an even number of them is read
+    n_pairs_ = 0;
+    for (int k = 0; k <= 0 || !all_at_most(end, splat(k) * second); k = k > 0 ? -k : 1 - k) {
+      const Vec v1 = splat(k) * second, edge = end * end - v1 * v1;
+      for (int j = 0; j < rows_; ++j) {
+        const Vec start = fused(r2 * varying(j), v1, get(at_point_, j));
+        put(truth_rates_, j, get(live_, j) * exp(clamped(start, -kLargestStart, kLargestStart)));
+      }
+      for (int side = 1; side >= -1; side -= 2) {
+        const double* times = side > 0 ? gaps_ : row_sums_;
+        for (int j = 0; j < rows_; ++j) put(rates_, j, get(truth_rates_, j) * (side > 0 ? one_ : get(times, j)));
+        for (int i = side > 0 ? 0 : 1;; ++i) {
+          const Vec v0 = splat(side * i) * first, square = v0 * v0;
+          const Vec inside = select_less(square, edge, one_, zero_);
+          if (all_at_most(inside, zero_)) break;
+          odds_at(n_pairs_, [&](int j) {
+            const Vec odds = get(rates_, j);
+            put(rates_, j, odds * get(times, j));
+            return odds;
+          });
+          const Vec log_prior = splat(-0.5) * fused(v1, v1, square);
+          put(log_norms_, n_pairs_, select_less(zero_, inside, get(log_norms_, n_pairs_) - log_prior, splat(1e300)));
+          put(effects_, 2 * n_pairs_, r0 * v0);
+          put(effects_, 2 * n_pairs_ + 1, fused(r1, v0, r2 * v1));
+          put(priors_, n_pairs_++, log_prior);
         }
       }
-      put(log_norms_, node, norm);
-      put(variances_, node, variance);
-      double* means = means_ + kLanes * p_ * node;
-      for (int k = 0; k < p_; ++k) put(means, k, zero_);
-      add_columns(slopes_, means);
     }
+  }
+
+  void sum_responses() {
+    for (int j = 0; j < rows_; ++j) put(y_, j, get(live_, j) * get(y_, j));  // a draw has responses for all
+    for (int k = 0; k < p_; ++k) put(own_, k, zero_);
+    add_columns(y_, own_);
+  }
+
+  // As given_grid() of both effects: lanes that are left to quadrature.
+  Vec given_pairs() {
+    sum_responses();
+    const Vec t0 = get(own_, p_ - 1), t1 = get(own_, task_.slope);
+    Vec top = splat(-1e300), at_top = zero_;
+    for (int node = 0; node < n_pairs_; ++node) {
+      const Vec level = fused(t0, get(effects_, 2 * node), t1 * get(effects_, 2 * node + 1)) - get(log_norms_, node);
+      put(levels_, node, level);
+      at_top = select_less(top, level, get(priors_, node), at_top);
+      top = maximum(top, level);
+    }
+    Vec total = zero_, c00 = zero_, c01 = zero_, c11 = zero_;
+    for (int k = 0; k < p_; ++k) put(sums_, k, zero_);
+    for (int node = 0; node < n_pairs_; ++node) {
+      const Vec level = get(levels_, node) - top, weight = select_less(splat(kLeastLevel), level, exp(level), zero_);
+      if (all_at_most(weight, zero_)) continue;
+      const double* means = means_ + kLanes * p_ * node;
+      const Vec g0 = t0 - get(means, p_ - 1), g1 = t1 - get(means, task_.slope);
+      total = total + weight;
+      c00 = fused(weight, g0 * g0 - get(variances_, node), c00);
+      c01 = fused(weight, g0 * g1 - get(between_, node), c01);
+      c11 = fused(weight, g1 * g1 - get(second_, node), c11);
+      for (int k = 0; k < p_; ++k) put(sums_, k, fused(weight, get(means, k), get(sums_, k)));
+    }
+    put_pair(total, c00, c01, c11);
+    return select_less(at_top, splat(-0.5 * kNearEnd * kNearEnd), one_, apart_);
+  }
+
+  // Scores of the coefficients and of the covariance, from sums of the nodes' weights and of what they weigh.
+  void put_pair(const Vec& total, const Vec& c00, const Vec& c01, const Vec& c11) {
+    const Vec inverse = one_ / total, half = splat(0.5);
+    for (int k = 0; k < p_; ++k) put(own_, k, get(own_, k) - get(sums_, k) * inverse);
+    put(own_, p_, half * c00 * inverse);
+    put(own_, p_ + 1, c01 * inverse);
+    put(own_, p_ + 2, half * c11 * inverse);
   }
 
   void separable_scores() {
@@ -180,14 +306,22 @@ class Persons : public PersonRows {
     put(own_, p_, splat(0.5) * square * inverse);
   }
 
-  // The slope in v is concave and falls: from the right of the mode Newton's steps do not pass it.  With x the effect b
-  // that the sum alone says over 1 + tau^2 sum, the slope at the start is a multiple of 1 - exp(-x) - x, not positive.
-  void given_rates(const Vec& sum) {
-    const double tau = task_.point.root[0];
-    const Vec root = splat(tau), all = get(crossed_, p_ - 1), half = splat(0.5), weighed = root * sum;
+  struct Peak {
+    Vec v, factor, precision;
+  };
+
+  // Of the effect tau v that multiplies rates of this sum, given the sum of the responses.  The slope in v is concave
+  // and falls: from the right of the mode Newton's steps do not pass it.  With x the effect b that the sum alone says
+  // over 1 + tau^2 sum, the slope at the start is a multiple of 1 - exp(-x) - x, not positive.
+  Peak peak_of(const Vec& all, const Vec& sum, const Vec& root) const {
+    const Vec weighed = root * sum;
     const Vec effect_alone = log(select_less(zero_, sum, sum / select_less(zero_, all, all, one_), one_));
-    Vec v = effect_alone * weighed / fused(root, weighed, one_), active = one_, precision = one_;
-    Vec factor = exp(root * v);
+    const Vec v = effect_alone * weighed / fused(root, weighed, one_);
+    return peak_from({v, exp(root * v), one_}, all, sum, root);
+  }
+
+  Peak peak_from(const Peak& start, const Vec& all, const Vec& sum, const Vec& root) const {
+    Vec v = start.v, factor = start.factor, active = one_, precision = one_;
     for (int step = 0; step < kMostSteps; ++step) {
       const Vec rate = all * factor, slope = root * (sum - rate) - v;
       precision = fused(root * root, rate, one_);
@@ -197,26 +331,129 @@ class Persons : public PersonRows {
       v = fused(active, move, v);
       factor = exp(root * v);
     }
+    return {v, factor, precision};
+  }
+
+  Vec level_of(const Vec& all, const Vec& weighed, const Vec& v, const Vec& factor) const {
+    return v * weighed - all * factor - splat(0.5) * v * v;
+  }
+
+  // Calls add(weight, factor, rate) at even steps about the peak, of which the weight is that over the peak's, and
+  // returns the step.
+  template <typename Add>
+  DPINFER_INLINE Vec walk(const Peak& peak, const Vec& all, const Vec& sum, double tau, double spread, double last,
+                          const Add& add) const {
+    const Vec root = splat(tau), weighed = root * sum, half = splat(0.5), least = splat(last);
     const double widest = tau > kLargestTau ? kStepOfFactor / kLargestTau : kStepOfFactor / (tau > 0.5 ? tau : 0.5);
-    const Vec step = minimum(splat(kStepOfSpread) / square_root(precision), splat(widest)), ratio = exp(root * step);
-    const Vec here = v * weighed - all * factor - half * v * v, least = splat(kLeastLevel);
-    Vec total = zero_, effect = zero_, square = zero_;
-    const auto walk = [&](const Vec& move, const Vec& times, Vec at, Vec by) {
+    const Vec step = minimum(splat(spread) / square_root(peak.precision), splat(widest)), ratio = exp(root * step);
+    const Vec here = level_of(all, weighed, peak.v, peak.factor), back = one_ / ratio;
+    for (int side = 1; side >= -1; side -= 2) {
+      const Vec move = side > 0 ? step : zero_ - step, times = side > 0 ? ratio : back;
+      Vec at = side > 0 ? peak.v : peak.v - step, by = side > 0 ? peak.factor : peak.factor * back;
       for (int node = 0; node < kMostSteps + kMostSteps; ++node, at = at + move, by = by * times) {
-        const Vec rate = all * by, slope = sum - rate, level = at * weighed - rate - half * at * at - here;
+        const Vec rate = all * by, level = at * weighed - rate - half * at * at - here;
         const Vec weight = select_less(least, level, exp(level), zero_);
         if (all_at_most(weight, zero_)) break;
-        total = total + weight;
-        effect = fused(weight, by, effect);
-        square = fused(weight, slope * slope - rate, square);
+        add(weight, by, rate);
       }
-    };
-    const Vec back = one_ / ratio;
-    walk(step, ratio, v, factor);
-    walk(zero_ - step, back, v - step, factor * back);
+    }
+    return step;
+  }
+
+  void given_rates(const Vec& sum) {
+    const Vec all = get(crossed_, p_ - 1), half = splat(0.5);
+    Vec total = zero_, effect = zero_, square = zero_;
+    walk(peak_of(all, sum, splat(task_.point.root[0])), all, sum, task_.point.root[0], kStepOfSpread, kLeastLevel,
+         [&](const Vec& weight, const Vec& by, const Vec& rate) {
+           const Vec slope = sum - rate;
+           total = total + weight;
+           effect = fused(weight, by, effect);
+           square = fused(weight, slope * slope - rate, square);
+         });
     const Vec inverse = one_ / total, mean = effect * inverse;
     for (int k = 0; k < p_; ++k) put(own_, k, get(own_, k) - get(crossed_, k) * mean);
     put(own_, p_, half * square * inverse);
+  }
+
+  // Of a pair of effects of counts, b1 = steep v1 and b0 = lean v1 + rest v0: rates are multiplied by exp(rest v0), so
+  // that sums over the rows are made at even steps of v1 alone, about the mode; a step multiplies a row's rate by one
+  // number.
+  void given_rates_of_pair() {
+    sum_responses();
+    const double* covariance = task_.point.covariance;
+    const double steep = std::sqrt(covariance[2] > 0.0 ? covariance[2] : 0.0);
+    const double lean = steep > 0.0 ? covariance[1] / steep : 0.0;
+    const double rest = std::sqrt(covariance[0] > lean * lean ? covariance[0] - lean * lean : 0.0);
+    const Vec t0 = get(own_, p_ - 1), t1 = get(own_, task_.slope), weighed = splat(rest) * t0;
+    const Vec along = fused(splat(lean), t0, splat(steep) * t1), two = splat(2.0), least = splat(kLeastLevel);
+    const Mode centre = mode<PersonFamily::poisson>(kNearOfSteps);
+    const Vec b1 = fused(splat(task_.point.root[1]), centre.v0, splat(task_.point.root[2]) * centre.v1);
+    const Vec middle = steep > 0.0 ? b1 / splat(steep) : zero_;
+    const auto slant_of = [&](int j) { return fused(splat(steep), varying(j), splat(lean)); };
+    for (int j = 0; j < rows_; ++j) {
+      const Vec eta = fused(slant_of(j), middle, get(at_point_, j));
+      put(rates_, j, get(live_, j) * exp(minimum(eta, splat(kFarthest))));
+      put(truth_rates_, j, get(rates_, j));
+    }
+    double* means = crossed_;
+    Peak last{zero_, one_, one_};
+    Vec step = zero_, top = zero_, total = zero_, c00 = zero_, c01 = zero_, c11 = zero_;
+    for (int k = 0; k < p_; ++k) put(sums_, k, zero_);
+    // Whether any lane counts, at the mode less or more steps.
+    const auto node = [&](const Vec& v1, double* rates, bool first) {
+      for (int k = 0; k < p_; ++k) put(means, k, zero_);
+      add_columns(rates, means);
+      Vec s2 = zero_;
+      for (int j = 0; j < rows_; ++j) s2 = fused(varying(j) * varying(j), get(rates, j), s2);
+      const Vec s0 = get(means, p_ - 1), s1 = get(means, task_.slope);
+      last = first ? peak_of(s0, t0, splat(rest)) : peak_from(last, s0, t0, splat(rest));
+      const Peak peak = last;
+      const Vec level = fused(along, v1, splat(-0.5) * v1 * v1) + level_of(s0, weighed, peak.v, peak.factor);
+      if (first) {
+        // Minus the curvature in v1 of the density of v1 alone.
+        const Vec slant = fused(splat(lean), s0, splat(steep) * s1), across = splat(rest) * peak.factor * slant;
+        const Vec bent = fused(splat(lean), slant, splat(steep) * fused(splat(lean), s1, splat(steep) * s2));
+        step = splat(kStepOfPeak) / square_root(fused(peak.factor, bent, one_) - across * across / peak.precision);
+        top = level;
+      }
+      const Vec share = select_less(least, level - top, exp(level - top), zero_);
+      if (all_at_most(share, zero_)) return false;
+      Vec m0 = zero_, m1 = zero_, m2 = zero_;
+      const Vec scale = share * walk(peak, s0, t0, rest, kStepOfSpread, kLeastLevel,
+                                     [&](const Vec& weight, const Vec& by, const Vec&) {
+                                       const Vec once = weight * by;
+                                       m0 = m0 + weight;
+                                       m1 = m1 + once;
+                                       m2 = fused(once, by, m2);
+                                     });
+      m0 = scale * m0;
+      m1 = scale * m1;
+      m2 = scale * m2;
+      total = total + m0;
+      c00 = c00 + (m0 * t0 * t0 - m1 * (two * t0 * s0 + s0) + m2 * s0 * s0);
+      c01 = c01 + (m0 * t0 * t1 - m1 * (t0 * s1 + t1 * s0 + s1) + m2 * s0 * s1);
+      c11 = c11 + (m0 * t1 * t1 - m1 * (two * t1 * s1 + s2) + m2 * s1 * s1);
+      for (int k = 0; k < p_; ++k) put(sums_, k, fused(m1, get(means, k), get(sums_, k)));
+      return true;
+    };
+    node(middle, rates_, true);
+    const Peak at_mode = last;
+    for (int j = 0; j < rows_; ++j) {
+      const Vec move = clamped(step * slant_of(j), -kLargestStart, kLargestStart);
+      put(gaps_, j, exp(move));
+      put(row_sums_, j, exp(zero_ - move));
+    }
+    for (int side = 1; side >= -1; side -= 2) {
+      for (int k = 1; k <= kMostSteps; ++k) {
+        for (int j = 0; j < rows_; ++j) {
+          put(truth_rates_, j, get(truth_rates_, j) * get(side > 0 ? gaps_ : row_sums_, j));
+        }
+        if (!node(fused(splat(side * k), step, middle), truth_rates_, false)) break;
+      }
+      for (int j = 0; j < rows_; ++j) put(truth_rates_, j, get(rates_, j));
+      last = at_mode;
+    }
+    put_pair(total, c00, c01, c11);
   }
 
   // Of the rows at effects T v: the log density less |v|^2 / 2, its slope in the effects, and minus their curvature.
@@ -261,7 +498,7 @@ class Persons : public PersonRows {
 
   // In v, where effects are T v: slope, and I + T'W T.
   template <PersonFamily kFamily>
-  Mode mode() {
+  Mode mode(double near = kNear) {
     const Vec r0 = splat(task_.point.root[0]), r1 = splat(task_.point.root[1]), r2 = splat(task_.point.root[2]);
     Vec v0 = zero_, v1 = zero_, active = one_;
     AtEffects here = at_effects<kFamily>(v0, v1);
@@ -273,7 +510,7 @@ class Persons : public PersonRows {
       p11 = one_ + r2 * r2 * here.w11;
       inverse = one_ / (p00 * p11 - p01 * p01);
       Vec d0 = (p11 * s0 - p01 * s1) * inverse, d1 = (p00 * s1 - p01 * s0) * inverse;
-      active = select_less(splat(kNear), d0 * s0 + d1 * s1, active, zero_);
+      active = select_less(splat(near), d0 * s0 + d1 * s1, active, zero_);
       // Log-concave: a step that does not gain was too long.
       Vec pending = active;
       for (int half = 0; half < kMostHalvings && !all_at_most(pending, zero_); ++half) {
@@ -341,7 +578,8 @@ class Persons : public PersonRows {
     for (int k = 0; k < task_.n_scores; ++k) put(own_, k, get(own_, k) * inverse);
   }
 
-  Vec count_, inner_[3], informed_[3], h_[4];
+  Vec count_, inner_[3], informed_[3], h_[4], apart_;
+  int n_pairs_ = 0;
 };
 
 void scores_of_eight(const PersonTask& task, const EightPersons& persons, double* scratch, double* result) {

@@ -34,9 +34,10 @@ class PersonRows {
     crossed_ = take(2 * p_);
     sums_ = take(p_);
     own_ = take(task.n_scores);
-    double** const of_nodes[] = {&levels_, &log_norms_, &variances_};
-    for (double** nodes : of_nodes) *nodes = take(task.n_nodes);
-    means_ = take(task.n_nodes * p_);
+    double** const of_nodes[] = {&levels_, &log_norms_, &variances_, &between_, &second_, &priors_};
+    for (int k = 0; k < (task.pairs() ? 6 : 3); ++k) *of_nodes[k] = take(task.n_places());
+    effects_ = take(task.pairs() ? 2 * task.n_places() : 0);
+    means_ = take(task.n_places() * p_);
   }
 
   void read(const EightPersons& persons) {
@@ -174,8 +175,9 @@ class PersonRows {
     return q_ == 1 && (task_.family == PersonFamily::binomial || task_.family == PersonFamily::poisson);
   }
 
-  // Own scores, transformed: result[a * stride] for each of task.n_out.  Zero where one of a person's is not a number.
-  void transform(double* result, int stride) const {
+  // Own scores, transformed: result[a * stride] for each of task.n_out, in lanes of which `taken` is not zero.  Zero
+  // where one of a person's is not a number.
+  void transform(double* result, int stride, const Vec& taken) const {
     Vec nothing = zero_;
     for (int k = 0; k < task_.n_scores; ++k) nothing = nothing + get(own_, k) * zero_;
     for (int a = 0; a < task_.n_out; ++a) {
@@ -183,7 +185,8 @@ class PersonRows {
       for (int k = 0; k < task_.n_scores; ++k) {
         value = fused(splat(task_.transform[a * task_.n_scores + k]), get(own_, k), value);
       }
-      put(result, a * stride, select_less(nothing, one_, value, zero_));
+      const Vec finite = select_less(nothing, one_, value, zero_);
+      put(result, a * stride, select_less(zero_, taken, finite, get(result, a * stride)));
     }
   }
 
@@ -191,7 +194,8 @@ class PersonRows {
   const int q_, p_;
   int rows_ = 0;
   double *x_, *at_point_, *at_truth_, *live_, *y_, *slopes_, *row_sums_, *gaps_, *rates_, *truth_rates_;
-  double *crossed_, *sums_, *own_, *levels_, *log_norms_, *variances_, *means_;
+  double *crossed_, *sums_, *own_, *levels_, *log_norms_, *variances_, *between_, *second_, *priors_, *effects_,
+      *means_;
   const Vec zero_, one_;
 };
 

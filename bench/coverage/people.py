@@ -349,7 +349,8 @@ def speed(arguments: argparse.Namespace) -> None:
             records.add(total, own)
             seconds[repeat, case] = time.process_time() - start
         level, slope, alone = np.median(seconds, axis=0)
-        print(f"{family}: people {level:.3f} s, a slope {10 * slope:.2f} s, {10 * slope / alone:.1f} times, rows {alone:.3f} s;", end=" ")
+        found = f"{family}: people {level:.3f} s, a slope {10 * slope:.2f} s, rows alone {alone:.3f} s;"
+        print(f"{found} a slope over rows alone: {10 * slope / alone:.1f};", end=" ")
         ratios = np.quantile(seconds[:, 0] / seconds[:, 2], (0.25, 0.5, 0.75))
         print(f"people over rows alone: median {ratios[1]:.2f}, quartiles {ratios[0]:.2f} and {ratios[2]:.2f}")
 

@@ -119,7 +119,7 @@ def posteriors():
         release = dpi.release_from_arrays(positions, gradients, noise_stddev=np.full(width, 0.1), sample_rate=0.1)
         for method in methods:
             for hessian in ("diagonal", "full") if method == "exact" and width < 70 else ("diagonal",):
-                found = dpi.noise_aware_posterior(release, method=method, hessian=hessian, n_threads=THREADS)
+                found = dpi.noise_aware_posterior(release, approximation=method, hessian=hessian, n_threads=THREADS)
                 assert np.all(np.isfinite(found.optimum_mean))
     for width, n_records in ((1, 50), (3, 200), (26, 300)):
         X = rng.normal(size=(n_records, width))

@@ -222,7 +222,7 @@ class Study:
         for epsilon in missing:
             begun = time.process_time()
             release = self._released(self.private, X, y, epsilon, index)
-            asked = {"method": self.method, "model": self.private, "seed": index, "n_samples": 400}
+            asked = {"approximation": self.method, "model": self.private, "seed": index, "n_samples": 400}
             posterior = dpi.noise_aware_posterior(release, **asked)
             seconds = time.process_time() - begun
             low, high = posterior.quantile(LEVELS, space="unconstrained")

@@ -52,7 +52,7 @@ def posteriors(
         release = dpi.run_newton(model, X, y, plan=plan, random_source=InsecureRNG(seed), **run)
         found["newton"] = dpi.noise_aware_posterior(release, seed=seed)
         if "newton, simulated" in routes:
-            found["newton, simulated"] = dpi.noise_aware_posterior(release, method="simulated", **asked)
+            found["newton, simulated"] = dpi.noise_aware_posterior(release, approximation="simulated", **asked)
     steps_plan = dpi.plan_privacy(sample_rate=1.0, n_steps=steps, **public)
     with warnings.catch_warnings():
         # Where a full Hessian fails, the posterior falls back to a diagonal one, and says so.
@@ -61,7 +61,7 @@ def posteriors(
             run |= {"plan": steps_plan, "random_source": InsecureRNG(seed)}
             trace = dpi.run_dpvi(model, X, y, guide="full_rank", **run)
             found["full rank"] = dpi.noise_aware_posterior(trace, **asked)
-            found["full rank, simulated"] = dpi.noise_aware_posterior(trace, method="simulated", **asked)
+            found["full rank, simulated"] = dpi.noise_aware_posterior(trace, approximation="simulated", **asked)
     return {route: found[route] for route in routes}
 
 

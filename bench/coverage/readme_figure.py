@@ -43,7 +43,7 @@ def main():
             model, X, y, plan=plan, n_records=N, max_grad_norm=np.sqrt(FEATURES), random_source=InsecureRNG(run)
         )
         aware = dpi.noise_aware_posterior(release)
-        naive = dpi.noise_aware_posterior(release, method="naive")
+        naive = dpi.noise_aware_posterior(release, approximation="naive")
         probabilities = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
         mode, precision = logistic_mode(X, y, 0.5)
         half = 0.5 * NORMAL_WIDTH * np.sqrt(np.diag(np.linalg.inv(precision)))

@@ -131,7 +131,7 @@ def honest(problems, repeats):
             for repeat in range(repeats):
                 release = private(problem, epsilon, 100 * index + repeat)
                 for method, found in gaps.items():
-                    found.append(problem.gap(*blocks(dpi.noise_aware_posterior(release, method=method))))
+                    found.append(problem.gap(*blocks(dpi.noise_aware_posterior(release, approximation=method))))
         published = PUBLISHED["dp-sep", epsilon]
         show(f"epsilon {epsilon}: average of the last half", gaps["averaged"], published)
         show(f"epsilon {epsilon}: last iterate", gaps["naive"])
@@ -168,7 +168,7 @@ def literal(problem):
                 problem.model, problem.X, plan=plan, n_records=N, damping=damping, sites="natural", max_site_norm=1.0,
                 isotropic=False, start=problem.start, random_source=InsecureRNG(1),
             )  # fmt: skip
-            found = [problem.gap(*blocks(dpi.noise_aware_posterior(release, method="naive")))]
+            found = [problem.gap(*blocks(dpi.noise_aware_posterior(release, approximation="naive")))]
             show(f"epsilon {epsilon}: {text}", found, PUBLISHED["dp-sep", epsilon])
 
 
@@ -192,7 +192,7 @@ def random_start(runs):
                     start=spread * start, max_site_norm=norm, annealing=annealing, random_source=InsecureRNG(seed),
                     n_threads=1,
                 )  # fmt: skip
-                loc = dpi.noise_aware_posterior(release, method="averaged").mean.reshape(J, D)
+                loc = dpi.noise_aware_posterior(release, approximation="averaged").mean.reshape(J, D)
                 cost = np.sum((loc[:, None] - truth) ** 2, axis=2)
                 found += np.sqrt(cost[linear_sum_assignment(cost)].sum()) < 1.0
             share = found / runs
@@ -220,7 +220,9 @@ def figure(problem, path):
     )
     for epsilon in (1, 5, 50):
         release = private(problem, epsilon, 7)
-        fits.append((f"DP-SEP, epsilon = {epsilon}", *blocks(dpi.noise_aware_posterior(release, method="averaged"))))
+        fits.append(
+            (f"DP-SEP, epsilon = {epsilon}", *blocks(dpi.noise_aware_posterior(release, approximation="averaged")))
+        )
     turn = np.linspace(0.0, 2.0 * np.pi, 200)
     circle = np.sqrt(-2.0 * np.log(0.02)) * np.stack((np.cos(turn), np.sin(turn)))
     axes = plt.subplots(2, 3, figsize=(11, 7), sharex=True, sharey=True)[1]

@@ -329,7 +329,9 @@ def fit_trace(X, y, seed):
     release = dpi.run_dpvi(
         adult_model(), X, y, plan=plan, n_records=len(y), max_grad_norm=11.0, recipe="paper", n_threads=1
     )
-    return ends(dpi.noise_aware_posterior(release, method="exact", prior="empirical", burn_in=0.2, extra_noise=False))
+    return ends(
+        dpi.noise_aware_posterior(release, approximation="exact", prior="empirical", burn_in=0.2, extra_noise=False)
+    )
 
 
 def fit_opacus(X, y, seed):

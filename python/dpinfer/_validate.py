@@ -3,7 +3,7 @@
 import math
 import numbers
 from collections.abc import Collection, Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -111,7 +111,7 @@ def settings_of(
     if settings is not None and not isinstance(settings, kind):
         raise TypeError(f"{argument} must be a {kind.__name__}, got {type(settings).__name__}")
     known: Any = kind
-    required = {item.name: item.default is MISSING for item in fields(known)}
+    required = {item.name: item.default is MISSING for item in known.__dataclass_fields__.values()}
     for name in options:
         if name not in required:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}; see {kind.__name__}")

@@ -71,7 +71,7 @@ def results():
         "summary": trace.summary(),
         "decomposition": trace.decompose(),
         "Monte Carlo error": posteriors["sites"].monte_carlo_error(),
-        "request": PosteriorRequest(method="laplace", model=dpi.models.LogisticRegression(2)),
+        "request": PosteriorRequest(approximation="laplace", model=dpi.models.LogisticRegression(2)),
         "facts": ReleaseFacts.of(released["trace"]),
         "settings": PlanSettings(n_steps=5, pilot=np.ones(2)),
         "fit": dpi.fit(

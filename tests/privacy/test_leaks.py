@@ -390,7 +390,7 @@ def test_what_the_command_leaves(tmp_path, capsys, monkeypatch, caplog):
     assert call([*argv, "--overwrite"]) == 3
     assert call([*argv, "--overwrite", "--dataset", "others"]) == 2
     assert call(["ledger", tmp_path / "spent.ledger"]) == 0
-    assert call(["posterior", tmp_path / "out" / "fit.release", "--method", "naive"]) == 0
+    assert call(["posterior", tmp_path / "out" / "fit.release", "--approximation", "naive"]) == 0
     said = capsys.readouterr()
     assert_clean("standard output", said.out)
     assert_clean("standard error", said.err)

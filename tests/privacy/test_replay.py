@@ -158,7 +158,9 @@ def test_everything_that_the_compiled_module_offers_is_known_to_the_tape():
 def test_options_that_leak_are_seen():
     """Without a public number of records, and with bounds from the data, the command warns; the replay shows why."""
     for public in (PUBLIC_FACTS[:2], ("--bounds-from-data", "--target", "rich", *PUBLIC_FACTS[2:])):
-        scenario = command_scenario("leaks", ("--method", "laplace"), tuple(files(every=False))[:2], public=public)
+        scenario = command_scenario(
+            "leaks", ("--method", "dpvi", "--approximation", "laplace"), tuple(files(every=False))[:2], public=public
+        )
         result = replay_audit([scenario])
         same, *others = result.checks
         assert same.passed, repr(result)

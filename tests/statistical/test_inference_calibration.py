@@ -75,7 +75,7 @@ def test_the_optimum_is_calibrated_and_the_naive_posterior_is_not(simulations):
         sample_rate=RATE,
         final_params=np.concatenate([final, np.full(RUNS, np.log(np.expm1(s)))]),
     )
-    naive = noise_aware_posterior(full, method="naive")
+    naive = noise_aware_posterior(full, approximation="naive")
     aware = noise_aware_posterior(
         full,
         burn_in=0,

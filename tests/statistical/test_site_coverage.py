@@ -26,7 +26,7 @@ def scores():
         )
         for method, rows in found.items():
             options = {"n_samples": 200} if method == "exact" else {}
-            posterior = dpi.noise_aware_posterior(release, method=method, **options)
+            posterior = dpi.noise_aware_posterior(release, approximation=method, **options)
             rows.append((theta - posterior.mean) / posterior.stddev)
     return {method: np.array(rows) for method, rows in found.items()}
 

@@ -65,12 +65,11 @@ def share_or_steps(text: str) -> str | float | int:
     raise argparse.ArgumentTypeError(f"must be 'auto', a number of steps, or a share in [0, 1), got {text!r}")
 
 
-# Values of `fit --method` that are posteriors of the published gradient trace; all others are methods of the table.
 POSTERIORS = ("exact", "laplace", "naive", "averaged")
 
 
 def method(text: str) -> str:
-    """Return the name of a method, or of a posterior of the published trace, as it is."""
+    """Return the name of a method, or of an approximation (which `fit --method` took before 0.2), as it is."""
     if text not in ("auto", *POSTERIORS):
         from dpinfer.methods import find_method  # a second to import, and not every command needs it
 
@@ -84,18 +83,22 @@ def method(text: str) -> str:
 def add_posterior_arguments(parser: argparse.ArgumentParser, *, routes: bool = False) -> None:
     """Add the options of :func:`dpinfer.noise_aware_posterior`; `routes`: and the methods of fits."""
     group = parser.add_argument_group("posterior (post-processing; costs no privacy)")
+    if routes:
+        group.add_argument(
+            "--method",
+            type=method,
+            metavar="METHOD",
+            default="auto",
+            help="'auto' chooses the mechanism by predicted width, 'newton' makes a few full passes over the records, "
+            "'dpvi' is the published gradient trace, and any other name is the method of an installed package "
+            "(default: %(default)s)",
+        )
     group.add_argument(
-        "--method",
-        **({"type": method, "metavar": "METHOD"} if routes else {"choices": POSTERIORS}),
-        default="auto" if routes else "exact",
-        help="method of the noise-aware posterior (default: %(default)s)"
-        + (
-            "; 'auto' chooses the mechanism by predicted width, 'newton' makes a few full passes over the records, "
-            "'dpvi' is the published gradient trace with its exact posterior; 'exact', 'laplace', 'naive' and "
-            "'averaged' are posteriors of that trace, and any other name is the method of an installed package"
-            if routes
-            else ""
-        ),
+        *(("--approximation",) if routes else ("--approximation", "--method")),  # one name for both before 0.2
+        choices=POSTERIORS,
+        default="exact",
+        help="posterior of a gradient trace: 'laplace' approximates the exact one, 'naive' and 'averaged' ignore the "
+        "noise (default: %(default)s)",
     )
     group.add_argument(
         "--hessian",
@@ -134,7 +137,7 @@ def posterior_request(args: argparse.Namespace) -> "PosteriorRequest":
     from dpinfer.inference import PosteriorRequest  # a second to import, and not every verb needs it
 
     return PosteriorRequest(
-        method=args.method if args.method in POSTERIORS else "exact",
+        approximation=args.approximation,
         hessian=args.hessian,
         prior=args.prior,
         burn_in=args.burn_in,

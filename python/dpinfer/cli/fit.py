@@ -85,9 +85,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def _add_trace_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group(
-        "options of the published gradient trace (--method dpvi, or a posterior of such a trace)"
-    )
+    group = parser.add_argument_group("options of the published gradient trace (--method dpvi)")
     group.add_argument("--sample-rate", type=interval(0, 1, high_open=False), help="Poisson rate (default: 0.1)")
     group.add_argument("--steps", type=integer(1), help="number of steps (default: 10000)")
     group.add_argument(
@@ -160,13 +158,16 @@ def _route(args: argparse.Namespace) -> Route:
 
 def is_regression(args: argparse.Namespace) -> bool:
     """Return whether the fit is a regression by the mechanism that a plan chooses, and not the published trace."""
-    return args.formula is not None or args.method not in ("dpvi", *POSTERIORS)
+    return args.formula is not None or args.method != "dpvi"
 
 
 def check_options(args: argparse.Namespace) -> None:
     """Refuse options that exclude or need each other; no file is opened."""
     if args.formula is not None or args.family or args.weights or args.clusters:
         _check_formula_options(args)
+    elif args.method in POSTERIORS:
+        sys.stderr.write(f"--method {args.method} is --approximation {args.method} --method dpvi now\n")
+        args.approximation, args.method = args.method, "dpvi"
     if args.schema is None and not args.bounds_from_data:
         raise UsageError(
             "give --schema, a schema with public bounds, or --bounds-from-data to read them from the private records, "

@@ -25,7 +25,7 @@ from dpinfer.estimators.records import (
 from dpinfer.estimators.spending import Spending
 from dpinfer.fitting import plan_fit
 from dpinfer.inference import Posterior, PosteriorRequest
-from dpinfer.inference.request import METHODS
+from dpinfer.inference.request import APPROXIMATIONS
 from dpinfer.mechanism import NewtonPlan, run_dpvi
 from dpinfer.methods import find_method, method_with
 from dpinfer.models import LogisticRegression
@@ -34,8 +34,8 @@ from dpinfer.release import GradientTrace, SumsOfPasses
 # Monte Carlo error 1.6% of a standard deviation (1 / sqrt(2 * 2000)); the seed is arbitrary.
 _PREDICTION_DRAWS, _SEED = 2000, 0
 
-# Values of `method` that are for the published gradient trace; all others are methods of the table.
-_POSTERIORS_OF_A_TRACE = ("dpvi", *METHODS)
+# Values of `method` that make the published gradient trace; the approximations are their names before 0.2.
+_TRACES = ("dpvi", *APPROXIMATIONS)
 _NO_BOUNDS = (
     "data_bounds must be given: (low, high), or a row for each column; columns are clipped to them, and their size "
     "follows from them, which taking it from the records would leak (a gradient trace, method='dpvi', does without "
@@ -55,6 +55,7 @@ class TraceOptions(RunOptions, total=False):
     expectation: str | None
     recipe: str | None
     accountant: AccountantName
+    approximation: str
     hessian: str
     burn_in: str | float | int
     prior: Any
@@ -70,6 +71,7 @@ _OF_A_TRACE: dict[str, Any] = {
     "expectation": None,
     "recipe": None,
     "accountant": "pld",
+    "approximation": "exact",
     "hessian": "auto",
     "burn_in": "auto",
     "prior": "auto",
@@ -118,13 +120,12 @@ class BayesianLogisticRegression(PrivateEstimator):
         to these bounds, without scaling.  Scale the columns to about unit size by public constants first
         (:mod:`dpinfer.tabular` does): the prior and the clipping expect it.
     method : str
-        The way to the posterior.  "auto" (default) chooses the mechanism by predicted width as
-        :func:`dpinfer.plan_fit` does.  "newton": a few full-batch passes (:func:`dpinfer.run_newton`).  "dpvi": the
-        published gradient trace and its exact posterior; the methods of :func:`dpinfer.noise_aware_posterior` are of
-        such a trace as well.  `sample_rate`, `n_steps`, `max_grad_norm`, `accountant` and the four settings above
-        belong to the trace, and are refused elsewhere.
-    hessian, burn_in, prior
-        As in :func:`dpinfer.noise_aware_posterior`.
+        The mechanism.  "auto" (default) chooses it by predicted width as :func:`dpinfer.plan_fit` does.  "newton": a
+        few full-batch passes (:func:`dpinfer.run_newton`).  "dpvi": the published gradient trace.  `sample_rate`,
+        `n_steps`, `max_grad_norm`, `accountant` and the four settings above belong to the trace, and are refused
+        elsewhere.
+    approximation, hessian, burn_in, prior
+        Of the posterior, as in :func:`dpinfer.noise_aware_posterior`.
     accountant : {"pld", "prv", "rdp"}
     adjacency : {"add_remove", "replace_one"}
         "zero_out" is refused: labels cannot be blank, so that no caller has a null record.
@@ -187,6 +188,7 @@ class BayesianLogisticRegression(PrivateEstimator):
     expectation: str | None
     recipe: str | None
     accountant: AccountantName
+    approximation: str
     hessian: str
     burn_in: str | float | int
     prior: Any
@@ -300,7 +302,7 @@ class BayesianLogisticRegression(PrivateEstimator):
     ) -> "_Run":
         """Return the plan of the run and its mechanism, after refusing fits that would fail; reads no records."""
         n_records, bounds = values["n_records"], as_bounds(values["data_bounds"], model.n_features)
-        if self.method not in _POSTERIORS_OF_A_TRACE:
+        if self.method not in _TRACES:
             self._refuse_dpvi_settings()
             if bounds is None:
                 raise ValueError(_NO_BOUNDS)
@@ -438,12 +440,13 @@ class BayesianLogisticRegression(PrivateEstimator):
         )
 
     def _posterior_request(self) -> PosteriorRequest:
-        method = self.method if self.method in METHODS else "exact"
-        if self.method not in ("auto", *METHODS):
+        names = ("approximation", "hessian", "burn_in", "prior", "progress")
+        options: dict[str, Any] = {name: getattr(self, name) for name in names}
+        if self.method in APPROXIMATIONS:
+            options["method"] = self.method  # as before 0.2, with a warning
+        elif self.method != "auto":
             find_method(self.method)
-        return PosteriorRequest(
-            method=method, hessian=self.hessian, burn_in=self.burn_in, prior=self.prior, progress=self.progress
-        )
+        return PosteriorRequest(**options)
 
     def _clipping_norm(self, bounds: FloatArray | None) -> float:
         if not isinstance(self.max_grad_norm, str):

@@ -61,15 +61,16 @@ def noise_aware_posterior(
     Parameters
     ----------
     release : any release
-        A gradient trace of T steps and k coordinates; or the trace of DP-SEP, which takes `method` "exact", "naive" or
-        "averaged" (a network's not "exact"), `burn_in`, `model`, `n_samples` and `seed`, and every other argument at
-        its default (see :func:`dpinfer.inference.sites.posterior.site_posterior`); or that of a private Newton run,
-        which takes `prior` "weak" or "model" (of the noise variance), `model`, `n_samples`, `n_warmup`, `seed`,
-        `check_convergence` and `fallback` (see :func:`dpinfer.inference.newton.posterior.newton_posterior`); or the
-        noisy sufficient statistics of :func:`dpinfer.run_statistic`, whose posterior is exact.
+        A gradient trace of T steps and k coordinates; or the trace of DP-SEP, which takes `approximation`
+        "exact", "naive" or "averaged" (a network's not "exact"), `burn_in`, `model`, `n_samples` and `seed`, and every
+        other argument at its default (see :func:`dpinfer.inference.sites.posterior.site_posterior`); or that of a
+        private Newton run, which takes `prior` "weak" or "model" (of the noise variance), `model`, `n_samples`,
+        `n_warmup`, `seed`, `check_convergence` and `fallback` (see
+        :func:`dpinfer.inference.newton.posterior.newton_posterior`); or the noisy sufficient statistics of
+        :func:`dpinfer.run_statistic`, whose posterior is exact.
     request : PosteriorRequest, or that of the release's kind, optional
         All settings in one object, whose check can be made before the mechanism runs; the arguments below change it.
-    method : {"exact", "laplace", "simulated", "naive", "averaged"}
+    approximation : {"exact", "laplace", "simulated", "naive", "averaged"}
         "exact" integrates the trace model by quadrature, to about nine digits; "laplace" approximates the same
         posterior (samplers of it, to compare with: :func:`dpinfer.lab.comparison.sampled_posterior`).  "naive" is q at
         the last iterate and "averaged" q at the mean of the iterates after the burn-in: both ignore the noise.
@@ -83,7 +84,7 @@ def noise_aware_posterior(
         "full": all correlations between the parameters count; the uncertainty of the Hessian is
         integrated over, by Hamiltonian Monte Carlo under the model's prior, by exact draws under flat priors.  "tied":
         the variational precision equals the Hessian's diagonal (true at a mean-field optimum), one unknown per
-        parameter.  Both with ``method="exact"`` only.
+        parameter.  Both with ``approximation="exact"`` only.
     burn_in : "auto", float in [0, 1), or int
         First step used: found by a trend test (false-positive rate 0.01), a share of the steps, or a number of steps.
         For the tied posterior of a Fisher-scaled run "auto" is
@@ -192,7 +193,7 @@ def _with_prior(release: Release, request: KindRequest) -> KindRequest:
 
 def _own_posterior(release: OwnNewtonRelease, request: OwnNewtonRequest) -> Posterior:
     """Return what was asked for: a mixture of normal laws, or draws by the model's own simulator."""
-    infer = simulated_newton_posterior if request.method == "simulated" else own_newton_posterior
+    infer = simulated_newton_posterior if request.approximation == "simulated" else own_newton_posterior
     return infer(release, request)
 
 

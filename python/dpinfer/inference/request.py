@@ -1,8 +1,9 @@
 """Requests of a posterior, one for each kind of release, and their check from public facts before anything is spent."""
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import InitVar, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from dpinfer.release import GradientTrace, Release
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
 
-METHODS = ("exact", "laplace", "simulated", "naive", "averaged")
+APPROXIMATIONS = ("exact", "laplace", "simulated", "naive", "averaged")
 PLUG_INS = ("naive", "averaged")
 HESSIANS = ("auto", "diagonal", "full", "tied")
 
@@ -26,6 +27,7 @@ MIN_STEPS = 2  # of a trace: a regression line needs two
 class PosteriorOptions(TypedDict, total=False):
     """Fields of a :class:`PosteriorRequest` as keyword arguments."""
 
+    approximation: str
     method: str
     hessian: str
     burn_in: str | float | int
@@ -76,7 +78,7 @@ class KindRequest:
 
     def __post_init__(self) -> None:
         given = vars(self)
-        for name, choices in (("method", METHODS), ("hessian", HESSIANS)):
+        for name, choices in (("approximation", APPROXIMATIONS), ("hessian", HESSIANS)):
             check_choice(name, given.get(name, choices[0]), choices)
         prior = given.get("prior", "auto")
         if isinstance(prior, str):
@@ -164,7 +166,7 @@ class StatisticRequest(KindRequest):
 class SiteRequest(KindRequest):
     """The request of a trace of sites."""
 
-    method: str = "exact"
+    approximation: str = "exact"
     burn_in: str | float | int = "auto"
     n_samples: int | None = None
 
@@ -186,7 +188,7 @@ class OwnPopulationRequest(KindRequest):
 class OwnNewtonRequest(OwnPopulationRequest):
     """The request of a private Newton run of a model of the user's own."""
 
-    method: str = "exact"
+    approximation: str = "exact"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +210,7 @@ class NewtonRequest(PopulationRequest):
 class TraceRequest(OwnPopulationRequest):
     """The request of a gradient trace."""
 
-    method: str = "exact"
+    approximation: str = "exact"
     hessian: str = "auto"
     burn_in: str | float | int = "auto"
     extra_noise: bool = True
@@ -221,7 +223,7 @@ class TraceRequest(OwnPopulationRequest):
         ----------
         facts : ReleaseFacts
         """
-        free = self.hessian == "auto" and self.method == "exact" and self.prior in ("auto", "model")
+        free = self.hessian == "auto" and self.approximation == "exact" and self.prior in ("auto", "model")
         return free and facts.fisher_scaled and facts.has_model_hessian and isinstance(facts.model, LinearRegression)
 
     def resolve(self: _Trace, facts: ReleaseFacts) -> _Trace:
@@ -235,10 +237,10 @@ class TraceRequest(OwnPopulationRequest):
         """
         hessian, prior = self.hessian, self.prior
         if hessian == "auto":
-            tied = self.method == "exact" and facts.fisher_scaled
-            full = self.method == "exact" and facts.has_model_hessian and prior in ("auto", "model")
+            tied = self.approximation == "exact" and facts.fisher_scaled
+            full = self.approximation == "exact" and facts.has_model_hessian and prior in ("auto", "model")
             full = full and not isinstance(facts.model, LinearRegression)
-            full = full or (facts.family == "full_rank" and self.method == "exact" and prior in ("auto", "weak"))
+            full = full or (facts.family == "full_rank" and self.approximation == "exact" and prior in ("auto", "weak"))
             hessian = "tied" if tied else "full" if full else "diagonal"
         if prior == "auto":
             prior = "model" if hessian == "full" and facts.has_model_hessian else "weak"
@@ -256,7 +258,7 @@ class PosteriorRequest(TraceRequest, NewtonRequest, SiteRequest):
 
     Parameters
     ----------
-    method, hessian, burn_in, prior, extra_noise, model, prior_scale, n_samples, n_warmup, seed, progress, \
+    approximation, hessian, burn_in, prior, extra_noise, model, prior_scale, n_samples, n_warmup, seed, progress, \
 check_convergence, fallback, n_threads, sampler
         As in :func:`dpinfer.noise_aware_posterior`.
     level : float in (0, 1)
@@ -269,14 +271,22 @@ check_convergence, fallback, n_threads, sampler
 
     Examples
     --------
-    >>> request = PosteriorRequest(method="laplace", hessian="full")
+    >>> request = PosteriorRequest(approximation="laplace", hessian="full")
     >>> from dpinfer.models import LogisticRegression
     >>> facts = ReleaseFacts.planned(LogisticRegression(2), n_steps=100, n_records=500, fisher_scaled=False)
     >>> request.check(facts)
     Traceback (most recent call last):
         ...
-    ValueError: method must be 'exact' with hessian='full', got 'laplace'
+    ValueError: approximation must be 'exact' with hessian='full', got 'laplace'
     """
+
+    method: InitVar[str | None] = None  # the name of `approximation` before 0.2
+
+    def __post_init__(self, method: str | None = None) -> None:  # noqa: RUF033
+        if method is not None:
+            warnings.warn("method= is approximation= now; this name goes in 0.3", DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "approximation", method)
+        super().__post_init__()
 
 
 @dataclass(frozen=True)

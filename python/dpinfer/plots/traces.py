@@ -132,7 +132,9 @@ def gradient_fit(
     curvature = np.asarray(posterior.hessian_mean)
     curvature = np.diag(curvature) if curvature.ndim == 2 else curvature
     if column >= len(optimum) or column >= len(curvature) or not np.isfinite(curvature[column]):
-        raise ValueError(f"posterior fits no line to the gradients of {name!r} (method {posterior.approximation!r})")
+        raise ValueError(
+            f"posterior fits no line to the gradients of {name!r} (approximation {posterior.approximation!r})"
+        )
     start = posterior.burn_in
     position = release.positions[start:, column]
     gradient = release.noisy_gradients[start:, column]

@@ -108,7 +108,18 @@ def test_the_command_line_says_it(tmp_path, capsys):
         '[columns.rich]\nkind = "target"\npositive = "yes"\nnegative = "no"\n'
     )
     argv = ["fit", str(tmp_path / "t.csv"), "--schema", str(tmp_path / "s.toml"), "--n-records", "60", "--steps", "40"]
-    argv += ["--epsilon", "1", "--delta", "0.02", "--out", str(tmp_path / "out"), "--method", "averaged"]
+    argv += [
+        "--epsilon",
+        "1",
+        "--delta",
+        "0.02",
+        "--out",
+        str(tmp_path / "out"),
+        "--method",
+        "dpvi",
+        "--approximation",
+        "averaged",
+    ]
     assert main(argv) == 0
     assert "is at least 1 / n_records" in capsys.readouterr().err
     assert "1 / n_records" not in dpi.load_release(tmp_path / "out" / "fit.release").guarantee

@@ -44,7 +44,10 @@ def test_a_posterior_that_fails_falls_back_with_a_warning(place, capsys):
     report = (place / "out" / "report.html").read_text(encoding="utf-8")
     assert "computed instead" in report
     assert "hessian=&#x27;diagonal&#x27;" in report
-    assert "warning: the posterior with method='exact', hessian='full', prior='weak' failed" in capsys.readouterr().err
+    assert (
+        "warning: the posterior with approximation='exact', hessian='full', prior='weak' failed"
+        in capsys.readouterr().err
+    )
 
 
 def test_disk_that_fills_up_during_the_run(place, capsys, monkeypatch):
@@ -96,7 +99,7 @@ def test_a_checkpoint_that_cannot_be_removed_is_told_and_ends_nothing(place, cap
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(private_run.RunCheckpoint, "discard", refuse)
-    assert call(arguments(place, "--checkpoint", str(place / "secret"), "--method", "averaged")) == 0
+    assert call(arguments(place, "--checkpoint", str(place / "secret"), "--approximation", "averaged")) == 0
     assert "remove it, it is SECRET" in capsys.readouterr().err
     assert (place / "out" / "report.html").exists()
 
@@ -109,7 +112,7 @@ def test_any_failure_after_spending_says_where_the_release_is(place, capsys, mon
         raise error
 
     monkeypatch.setattr(pipeline, "render", fail)
-    assert call(arguments(place, "--method", "averaged")) == 1
+    assert call(arguments(place, "--approximation", "averaged")) == 1
     err = capsys.readouterr().err
     assert "what it is" in err
     assert f"continue with 'dpinfer posterior {place / 'out' / 'fit.release'} --out DIR'" in err
@@ -127,7 +130,7 @@ def choices():
         for action in parsers[0].choices["fit"]._actions
         if action.choices and action.option_strings[0] != "--family"
     ]
-    assert {name for name, _ in offered} == {"--recipe", "--accountant", "--hessian", "--prior"}
+    assert {name for name, _ in offered} == {"--recipe", "--accountant", "--approximation", "--hessian", "--prior"}
     # Its values are open: packages bring methods.
     offered.append(("--method", ["auto", "newton", "dpvi", *POSTERIORS]))
     # The PRV accountant takes ten seconds.
@@ -140,7 +143,7 @@ def choices():
 def test_every_offered_value_runs(place, capsys, option, value):
     rest = ["--hessian", "diagonal"] if (option, value) == ("--prior", "empirical") else []
     if option == "--accountant":
-        rest = ["--method", "averaged", "--steps", "20"]
+        rest = ["--approximation", "averaged", "--steps", "20"]
     if value in ("auto", "newton") and option == "--method":
         assert call(regression_arguments(place, option, value)) == 0, capsys.readouterr().err
         assert (place / "out" / "coefficients.csv").exists()

@@ -273,8 +273,8 @@ def test_bad_arguments_are_refused(place, capsys, option, value):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--method", "laplace", "--hessian", "full"], "hessian"),
-        (["--method", "averaged", "--hessian", "tied"], "hessian"),
+        (["--approximation", "laplace", "--hessian", "full"], "hessian"),
+        (["--approximation", "averaged", "--hessian", "tied"], "hessian"),
         (["--hessian", "full", "--prior", "empirical"], "prior"),
         (["--recipe", "tied", "--hessian", "tied", "--prior", "empirical"], "prior"),
         (["--burn-in", "59"], "burn_in"),
@@ -315,7 +315,7 @@ def test_bounds_from_data_and_count_from_data_warn_everywhere(place, capsys):
     release = dpi.load_release(place / "out" / "fit.release")
     assert release.epsilon == float("inf")
     marks = ("bounds and categories were read from the private records", "number of records was read from the private")
-    assert call(["posterior", str(place / "out" / "fit.release"), "--method", "averaged"]) == 0
+    assert call(["posterior", str(place / "out" / "fit.release"), "--approximation", "averaged"]) == 0
     written = [(place / "out" / name).read_text() for name in ("report.html", "posterior.csv", "schema.toml")]
     for text in (out, capsys.readouterr().out, *written, release.guarantee, repr(release)):
         assert all(mark in text for mark in marks)
@@ -323,7 +323,9 @@ def test_bounds_from_data_and_count_from_data_warn_everywhere(place, capsys):
         assert "this holds" not in text
     assert 'class="guarantee none"' in report
     # The schema that was drafted from the records keeps its mark; a public number of records needs none.
-    again = arguments(place, "--schema", str(place / "out" / "schema.toml"), "--method", "averaged", file="few.csv")
+    again = arguments(
+        place, "--schema", str(place / "out" / "schema.toml"), "--approximation", "averaged", file="few.csv"
+    )
     assert call([*again, "--overwrite"]) == 0
     assert dpi.load_release(place / "out" / "fit.release").leaks == (marks[0],)
     capsys.readouterr()
@@ -462,11 +464,11 @@ def test_shares_are_counted_within_the_budget(place, capsys):
     for name in ("report.html", "posterior.csv", "schema.toml"):
         assert str(release.guarantee) in html.unescape((place / "out" / name).read_text(encoding="utf-8")), name
     assert release.guarantee in said
-    assert main(["posterior", str(place / "out" / "fit.release"), "--method", "averaged"]) == 0
+    assert main(["posterior", str(place / "out" / "fit.release"), "--approximation", "averaged"]) == 0
     assert release.guarantee in capsys.readouterr().out
     # Whoever fits again with the shares says so too.
     again = arguments(place, "--schema", str(place / "out" / "schema.toml"), "--out", str(place / "again"))
-    assert main([*again, "--method", "averaged"]) == 0
+    assert main([*again, "--approximation", "averaged"]) == 0
     capsys.readouterr()
     second = dpi.load_release(place / "again" / "fit.release")
     assert second.parts[:-1] == release.parts[:-1]
@@ -474,7 +476,7 @@ def test_shares_are_counted_within_the_budget(place, capsys):
     # The budget is spent; and without the option nothing is said of shares.
     assert main(arguments(place, "--shares-budget", "0.1", *charged, "--overwrite")) != 0
     capsys.readouterr()
-    assert main(arguments(place, "--overwrite", "--method", "averaged")) == 0
+    assert main(arguments(place, "--overwrite", "--approximation", "averaged")) == 0
     assert "together with shares" not in capsys.readouterr().out
     assert len(dpi.load_release(place / "out" / "fit.release").parts) == 1
 
@@ -486,7 +488,7 @@ def test_shares_and_a_checkpoint_exclude_each_other(place, capsys):
 
 
 def test_schema_file_is_kept_with_the_results(place):
-    assert call(arguments(place, "--method", "averaged")) == 0
+    assert call(arguments(place, "--approximation", "averaged")) == 0
     kept = dpi.tabular.Schema.load(place / "out" / "schema.toml")
     assert kept == dpi.tabular.Schema.load(place / "schema.toml")
     assert not (place / "out" / "gradients-clear.png").exists()

@@ -20,7 +20,7 @@ def drafted(place):
 def test_all_is_released_and_fitted_within_the_budget(drafted, capsys):
     ledger = dpi.PrivacyLedger.create(drafted / "spent.ledger")
     account = ledger.add_dataset("people", budget=(1.0, 1e-5))
-    charged = ["--ledger", str(drafted / "spent.ledger"), "--dataset", "people", "--method", "averaged"]
+    charged = ["--ledger", str(drafted / "spent.ledger"), "--dataset", "people", "--approximation", "averaged"]
     assert main(arguments(drafted, *UNKNOWN, *charged, n_records=False)) == 0
     said = capsys.readouterr().out
     release = dpi.load_release(drafted / "out" / "fit.release")

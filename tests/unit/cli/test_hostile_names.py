@@ -93,7 +93,8 @@ def test_a_picture_that_cannot_be_drawn_costs_that_picture_alone(place, capsys, 
     monkeypatch.setattr("dpinfer.plots.trace", fail)
     monkeypatch.setattr("dpinfer.plots.gradient_fit", fail)
     argv = ["fit", place / "people.csv", "--schema", place / "schema.toml", "--out", place / "out", "--epsilon", 1]
-    argv += ["--delta", 1e-5, "--n-records", 200, "--steps", 20, "--sample-rate", 0.5, "--method", "averaged"]
+    argv += ["--delta", 1e-5, "--n-records", 200, "--steps", 20, "--sample-rate", 0.5]
+    argv += ["--method", "dpvi", "--approximation", "averaged"]
     assert main([str(item) for item in argv]) == 0
     assert "The picture 'trace' could not be drawn" in capsys.readouterr().err
     names = {path.name for path in (place / "out").iterdir()}

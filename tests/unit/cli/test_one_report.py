@@ -42,7 +42,7 @@ def regression_page(tmp_path_factory):
 
 def pages(place):
     """Return every other report."""
-    assert call(arguments(place, "--method", "averaged")) == 0
+    assert call(arguments(place, "--approximation", "averaged")) == 0
     yield (place / "out" / "report.html").read_text(encoding="utf-8")
     assert call(regression_arguments(place, "--overwrite")) == 0
     yield (place / "out" / "report.html").read_text(encoding="utf-8")

@@ -91,7 +91,7 @@ def test_the_posterior_carries_the_verdict(rng):
         posterior = dpi.noise_aware_posterior(release, hessian=hessian)
         assert posterior.diagnostics.verdict.startswith("The trace fits its model")
         assert posterior.diagnostics.verdict in str(posterior.summary())
-    assert dpi.noise_aware_posterior(release, method="averaged").diagnostics.verdict == ""
+    assert dpi.noise_aware_posterior(release, approximation="averaged").diagnostics.verdict == ""
 
 
 def test_fisher_scaled_releases_are_checked_in_their_own_units():

@@ -254,7 +254,7 @@ def test_label_sets_read_from_the_data(records):
         ({"classes": ("a", "a")}, ValueError, "classes"),
         ({"method": "magic"}, ValueError, "method"),
         ({"hessian": "round"}, ValueError, "hessian"),
-        ({"method": "laplace", "hessian": "full"}, ValueError, "hessian"),
+        ({"method": "dpvi", "approximation": "laplace", "hessian": "full"}, ValueError, "hessian"),
         ({"prior": "magic"}, ValueError, "prior"),
         ({"prior": 3}, TypeError, "prior"),
         ({"prior": "empirical", "hessian": "full"}, ValueError, "prior"),
@@ -387,10 +387,17 @@ def test_all_recipes_run_and_have_steps_of_their_own(records):
     ],
 )
 def test_every_accepted_value_gives_a_posterior(records, settings):
-    quick = {"method": "exact", "hessian": "diagonal", "n_steps": 60, "sample_rate": 0.5}
+    quick = {"method": "dpvi", "approximation": "exact", "hessian": "diagonal", "n_steps": 60, "sample_rate": 0.5}
     model = make(**{**quick, **settings}).fit(*records)
     assert np.isfinite(model.coef_).all()
     assert np.isfinite(model.predict_proba(records[0][:5])).all()
+
+
+def test_the_name_of_an_approximation_before_0_2_still_works(records):
+    with pytest.warns(DeprecationWarning, match="method= is approximation= now"):
+        model = make(method="averaged", hessian="diagonal", n_steps=60, sample_rate=0.5).fit(*records)
+    assert isinstance(model.release_, dpi.GradientTrace)
+    assert model.posterior_.approximation == "averaged"
 
 
 def test_the_default_is_what_a_plan_chooses(records):
@@ -497,7 +504,7 @@ def test_public_refusals_are_not_charged(records, account):
         ({"n_records": None}, "n_records must be given with ledger"),
         ({"n_threads": 0}, "n_threads"),
         ({"recipe": "tied", "learning_rate": 0.1}, "recipe"),
-        ({"method": "laplace", "hessian": "full"}, "hessian"),
+        ({"method": "dpvi", "approximation": "laplace", "hessian": "full"}, "hessian"),
     ):
         with pytest.raises(ValueError, match=word):
             make(ledger=account, random_source=None, **settings).fit(X, y)

@@ -105,7 +105,7 @@ def test_linear_regression_needs_a_public_scale_before_anything_is_spent(records
     [
         (MODEL, {"method": "statistic"}, ValueError, "method must be one of auto, newton, dpvi, sep"),
         (MODEL, {"response_scale": 1.0}, ValueError, "response_scale must be None"),
-        (MODEL, {"posterior": dpi.PosteriorRequest(method="laplace")}, ValueError, "method must be left"),
+        (MODEL, {"posterior": dpi.PosteriorRequest(approximation="laplace")}, ValueError, "approximation must be left"),
         (MODEL, {"posterior": "exact"}, TypeError, "posterior must be a PosteriorRequest"),
         (MODEL, {"method": "dpvi", "posterior": dpi.PosteriorRequest(prior="empirical", hessian="full")}, ValueError,
          "prior must be"),

@@ -63,7 +63,7 @@ def test_sums_are_those_at_the_sampled_points(model, rng, tmp_path):
     np.testing.assert_array_equal(posterior.mean, again.mean)
     np.testing.assert_allclose(posterior.diagnostics.slope_score, trace.statistics.slope_score)
     # q itself has the scale that N records leave, however wide the draws.
-    plain = noise_aware_posterior(release, method="naive").distribution.marginals
+    plain = noise_aware_posterior(release, approximation="naive").distribution.marginals
     np.testing.assert_allclose(plain.variance, 1.0 / (N_RECORDS * model.information(plain.mean)))
 
 

@@ -19,7 +19,7 @@ def trace(**options):
 def test_a_bare_trace_warns_that_it_is_the_optimum():
     posterior = dpi.noise_aware_posterior(trace(), burn_in=0)
     assert WARNING in str(posterior.summary())
-    assert WARNING in str(dpi.noise_aware_posterior(trace(), burn_in=0, method="naive").summary())
+    assert WARNING in str(dpi.noise_aware_posterior(trace(), burn_in=0, approximation="naive").summary())
     np.testing.assert_allclose(posterior.stddev, posterior.optimum_stddev)
 
 

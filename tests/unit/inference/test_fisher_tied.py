@@ -373,8 +373,8 @@ def test_wrong_combinations_are_refused(releases):
     with pytest.raises(ValueError, match="prior must be 'weak' or 'model'"):
         noise_aware_posterior(release, prior="empirical")
     for method in ("laplace", "naive", "averaged"):
-        with pytest.raises(ValueError, match="method must be 'exact' with hessian='tied'"):
-            noise_aware_posterior(release, method=method, hessian="tied")
+        with pytest.raises(ValueError, match="approximation must be 'exact' with hessian='tied'"):
+            noise_aware_posterior(release, approximation=method, hessian="tied")
     with pytest.raises(TypeError, match="expected information"):
         fisher_tied_nodes(traced(release, 0), fisher_run(release, model=object()), release.names)
 

@@ -95,7 +95,7 @@ def test_laplace_is_the_mode_and_curvature_of_the_raw_joint_density(extra_noise)
     g = g + 0.8 * extra_noise * rng.standard_normal(g.shape)
     prior = TracePrior(optimum_loc=0.8, optimum_scale=2.0, raw_hessian_loc=70.0, raw_hessian_scale=40.0)
     release = oracle.point_release(x, g, 1.2, RATE)
-    posterior = noise_aware_posterior(release, burn_in=0, prior=prior, extra_noise=extra_noise, method="laplace")
+    posterior = noise_aware_posterior(release, burn_in=0, prior=prior, extra_noise=extra_noise, approximation="laplace")
     exact = noise_aware_posterior(release, burn_in=0, prior=prior, extra_noise=extra_noise)
 
     def log_joint(z):
@@ -132,7 +132,7 @@ def test_laplace_is_the_mode_and_curvature_of_the_raw_joint_density(extra_noise)
 
 def test_laplace_of_an_identified_trace_is_near_the_exact_posterior(release):
     exact = noise_aware_posterior(release, burn_in=0)
-    laplace = noise_aware_posterior(release, burn_in=0, method="laplace")
+    laplace = noise_aware_posterior(release, burn_in=0, approximation="laplace")
     assert np.all(np.abs(laplace.optimum_mean - exact.optimum_mean) < 0.5 * exact.optimum_stddev)
     assert np.all(laplace.optimum_stddev < 1.05 * exact.optimum_stddev)
     np.testing.assert_allclose(laplace.decompose().total, laplace.stddev**2, rtol=1e-12)
@@ -160,7 +160,7 @@ def test_nuts_agrees_with_quadrature(release):
 
 
 def test_naive_is_q_at_the_last_iterate(release):
-    posterior = noise_aware_posterior(release, method="naive")
+    posterior = noise_aware_posterior(release, approximation="naive")
     np.testing.assert_array_equal(posterior.optimum_mean, release.final_params)
     np.testing.assert_array_equal(posterior.optimum_stddev, 0.0)
     assert np.all(np.isnan(posterior.hessian_mean))
@@ -175,7 +175,7 @@ def test_naive_is_q_at_the_last_iterate(release):
 
 @pytest.mark.parametrize(("burn_in", "first"), [(0.25, 375), (900, 900), ("auto", 750)])
 def test_averaged_is_q_at_the_mean_iterate(release, burn_in, first):
-    posterior = noise_aware_posterior(release, method="averaged", burn_in=burn_in)
+    posterior = noise_aware_posterior(release, approximation="averaged", burn_in=burn_in)
     assert posterior.burn_in == first
     np.testing.assert_allclose(posterior.optimum_mean, release.params[first:].mean(axis=0), rtol=1e-12)
     np.testing.assert_array_equal(posterior.optimum_stddev, 0.0)
@@ -183,7 +183,7 @@ def test_averaged_is_q_at_the_mean_iterate(release, burn_in, first):
 
 def test_naive_of_a_point_release_is_a_point(rng):
     x = rng.normal(size=(20, 2))
-    posterior = noise_aware_posterior(oracle.point_release(x, x, 1.0), method="naive")
+    posterior = noise_aware_posterior(oracle.point_release(x, x, 1.0), approximation="naive")
     np.testing.assert_array_equal(posterior.quantile([0.1, 0.9]), np.stack([x[-1], x[-1]]))
     np.testing.assert_array_equal(posterior.sample(3, seed=0), np.stack([x[-1]] * 3))
     np.testing.assert_array_equal(posterior.stddev, 0.0)
@@ -201,6 +201,6 @@ def test_naive_of_an_aligned_release_uses_both_parameters(rng):
         names=("w",),
         gradient="aligned",
     )
-    posterior = noise_aware_posterior(release, method="naive")
+    posterior = noise_aware_posterior(release, approximation="naive")
     assert posterior.optimum_names == ("loc[w]", "raw_scale[w]")
     assert posterior.stddev[0] == pytest.approx(float(softplus(-2.0)))

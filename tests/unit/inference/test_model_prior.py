@@ -73,8 +73,8 @@ def test_it_needs_a_model_and_a_number_of_records(options):
         noise_aware_posterior(release_with_noise(5.0, **options), prior="model")
 
 
-@pytest.mark.parametrize("method", ["exact", "laplace"])
-def test_a_prior_that_contradicts_its_trace_is_no_error(method):
+@pytest.mark.parametrize("approximation", ["exact", "laplace"])
+def test_a_prior_that_contradicts_its_trace_is_no_error(approximation):
     """The paper's prior takes the absolute value of the slope: against a clearly negative one it has to give way."""
     rng = np.random.default_rng(5)
     x = rng.normal(size=(2000, 2))
@@ -82,7 +82,8 @@ def test_a_prior_that_contradicts_its_trace_is_no_error(method):
         params=x, positions=x, noisy_gradients=-30.0 * x + rng.normal(size=x.shape), noise_stddev=np.ones(2),
         final_params=x[-1], sample_rate=RATE, names=("a",),
     )  # fmt: skip
-    posterior = noise_aware_posterior(release, method=method, prior="empirical", burn_in=0, extra_noise=False)
+    options = {"prior": "empirical", "burn_in": 0, "extra_noise": False}
+    posterior = noise_aware_posterior(release, approximation=approximation, **options)
     assert np.all(np.isfinite(posterior.optimum_mean))
     assert np.all(posterior.optimum_stddev > 0.0)
     assert np.all(posterior.hessian_mean < 30.0)  # the absolute slope, which the prior proposes, is 300

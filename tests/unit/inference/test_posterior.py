@@ -363,7 +363,7 @@ def test_arviz_missing_names_the_extra(posterior, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "error", "match"),
     [
-        ({"method": "vi"}, ValueError, "method must be one of"),
+        ({"approximation": "vi"}, ValueError, "approximation must be one of"),
         ({"hessian": "block"}, ValueError, "hessian must be one of"),
         ({"prior": "flat"}, ValueError, "prior must be one of"),
         ({"prior": 3.0}, TypeError, "prior must be a string or a TracePrior"),
@@ -374,8 +374,16 @@ def test_arviz_missing_names_the_extra(posterior, monkeypatch):
         ({"n_samples": 10}, ValueError, "n_samples must not be given"),
         ({"n_warmup": 10}, ValueError, "n_warmup must not be given"),
         ({"hessian": "full", "n_samples": 0}, ValueError, "n_samples must be at least 1"),
-        ({"method": "laplace", "hessian": "full"}, ValueError, "method must be 'exact' with hessian='full'"),
-        ({"method": "naive", "hessian": "tied"}, ValueError, "method must be 'exact' with hessian='tied'"),
+        (
+            {"approximation": "laplace", "hessian": "full"},
+            ValueError,
+            "approximation must be 'exact' with hessian='full'",
+        ),
+        (
+            {"approximation": "naive", "hessian": "tied"},
+            ValueError,
+            "approximation must be 'exact' with hessian='tied'",
+        ),
         ({"hessian": "full", "prior": "empirical"}, ValueError, "prior must be 'model' or 'weak' with hessian='full'"),
         ({"model": "logistic"}, TypeError, "model must be a Model"),
         ({"model": LogisticRegression(n_features=3)}, ValueError, "model must have 2 parameters"),
@@ -442,7 +450,7 @@ def test_gauss_rule_integrates_polynomials(rng):
 
 
 @pytest.mark.parametrize(
-    ("method", "hessian", "computed"),
+    ("approximation", "hessian", "computed"),
     [
         ("exact", "diagonal", "quadrature"),
         ("exact", "full", "sampled"),
@@ -450,9 +458,9 @@ def test_gauss_rule_integrates_polynomials(rng):
         ("naive", "auto", "plug-in"),
     ],
 )
-def test_how_a_posterior_was_computed_is_said(rng, method, hessian, computed):
+def test_how_a_posterior_was_computed_is_said(rng, approximation, hessian, computed):
     x = rng.normal(size=(400, 2))
     release = oracle.point_release(x, x + rng.normal(size=x.shape), 1.0)
-    posterior = noise_aware_posterior(release, method=method, hessian=hessian, burn_in=0)
+    posterior = noise_aware_posterior(release, approximation=approximation, hessian=hessian, burn_in=0)
     assert posterior.computed == computed
     assert computed in repr(posterior)

@@ -35,7 +35,7 @@ def posteriors(release):
     options = {"n_samples": 20, "n_warmup": 10, "check_convergence": False}
     yield dpi.noise_aware_posterior(release, **options)
     yield dpi.noise_aware_posterior(release, hessian="diagonal")
-    yield dpi.noise_aware_posterior(release, method="averaged")
+    yield dpi.noise_aware_posterior(release, approximation="averaged")
     rng = np.random.default_rng(3)
     x = rng.normal(size=(200, 2))
     g = x @ np.array([[4.0, 1.0], [1.0, 3.0]]) + rng.normal(size=(200, 2))
@@ -193,11 +193,11 @@ def test_a_network_s_trace_has_a_posterior_with_the_same_interface(tmp_path):
     with pytest.raises(ValueError, match="method must be 'naive' or 'averaged'"):
         dpi.noise_aware_posterior(release)
     weights = dpi.inference.network_posterior(release)
-    posterior = dpi.noise_aware_posterior(release, method="naive")
+    posterior = dpi.noise_aware_posterior(release, approximation="naive")
     np.testing.assert_array_equal(posterior.mean, weights.loc)
     np.testing.assert_allclose(posterior.stddev**2, weights.variance, rtol=1e-12)
     np.testing.assert_allclose(posterior.predict_mean(X[:5]), weights.predict(X[:5])[0], rtol=1e-12)
-    averaged = dpi.noise_aware_posterior(release, method="averaged")
+    averaged = dpi.noise_aware_posterior(release, approximation="averaged")
     np.testing.assert_array_equal(averaged.mean, release.loc[-3:].mean(axis=0))
     assert "ignores the privacy noise" in averaged.summary().warnings[0]
     averaged.save(tmp_path / "one.posterior")

@@ -72,7 +72,7 @@ def test_what_is_planned_is_what_is_released(name, recipe, gradient):
 
 
 OPTIONS = {
-    "method": ["exact", "laplace", "naive", "averaged"],
+    "approximation": ["exact", "laplace", "naive", "averaged"],
     "hessian": ["auto", "diagonal", "full", "tied"],
     "prior": [
         "auto",
@@ -126,7 +126,7 @@ def test_the_check_refuses_exactly_what_the_posterior_refuses(releases, data):
 @pytest.mark.parametrize(
     ("changes", "error", "match"),
     [
-        ({"method": "vi"}, ValueError, "method must be one of"),
+        ({"approximation": "vi"}, ValueError, "approximation must be one of"),
         ({"hessian": "block"}, ValueError, "hessian must be one of"),
         ({"prior": 3.0}, TypeError, "prior must be a string or a TracePrior"),
         ({"burn_in": "late"}, ValueError, "burn_in must be"),
@@ -149,7 +149,7 @@ def test_a_wrong_setting_is_named_when_the_request_is_made(changes, error, match
 def test_the_request_of_a_posterior_is_checked_like_the_settings_of_a_run(releases):
     release = releases["logistic", "plain", "reparameterised"]
     with pytest.raises(TypeError, match="request must be a PosteriorRequest, got dict"):
-        noise_aware_posterior(release, {"method": "laplace"})
+        noise_aware_posterior(release, {"approximation": "laplace"})
     with pytest.raises(TypeError, match=r"noise_aware_posterior\(\) got an unexpected keyword argument 'burnin'"):
         noise_aware_posterior(release, burnin=3)
 
@@ -169,10 +169,20 @@ def test_the_request_of_a_kind_has_its_settings_alone(releases):
         NewtonRequest(prior="flat")
 
 
+def test_the_name_before_0_2_still_works(releases):
+    release = releases["logistic", "plain", "reparameterised"]
+    with pytest.warns(DeprecationWarning, match="method= is approximation= now"):
+        assert PosteriorRequest(method="laplace") == PosteriorRequest(approximation="laplace")
+    with pytest.warns(DeprecationWarning, match="method= is approximation= now"):
+        posterior = noise_aware_posterior(release, method="naive")
+    assert posterior.approximation == "naive"
+    np.testing.assert_array_equal(posterior.mean, noise_aware_posterior(release, approximation="naive").mean)
+
+
 def test_one_step_is_refused_before_the_run():
     with pytest.raises(ValueError, match="burn_in must leave at least 2"):
         PosteriorRequest().check(planned("logistic", n_steps=1))
-    PosteriorRequest(method="naive").check(planned("logistic", n_steps=1))
+    PosteriorRequest(approximation="naive").check(planned("logistic", n_steps=1))
 
 
 @settings(max_examples=12, deadline=None)

@@ -126,7 +126,7 @@ def test_a_trace_has_a_posterior_that_is_not_normal(trace, monkeypatch):
     """
     model, truth, release = trace
     monkeypatch.setattr(aligned, "_ROWS", 3000)
-    posterior = dpi.noise_aware_posterior(release, method="simulated", model=model, n_samples=200)
+    posterior = dpi.noise_aware_posterior(release, approximation="simulated", model=model, n_samples=200)
     assert (posterior.approximation, posterior.hessian, posterior.prior) == ("simulated", "none", "model")
     low, high = posterior.quantile([0.001, 0.999], space="unconstrained")
     assert np.all((low < truth) & (truth < high))
@@ -140,16 +140,16 @@ def test_a_trace_has_a_posterior_that_is_not_normal(trace, monkeypatch):
 def test_what_cannot_be_simulated_is_refused(trace, rng):
     model, _, release = trace
     with pytest.raises(ValueError, match="needs model="):
-        dpi.noise_aware_posterior(release, method="simulated")
+        dpi.noise_aware_posterior(release, approximation="simulated")
     with pytest.raises(ValueError, match="defaults"):
-        dpi.noise_aware_posterior(release, method="simulated", model=model, hessian="full")
+        dpi.noise_aware_posterior(release, approximation="simulated", model=model, hessian="full")
     X = rng.normal(size=(50, 2))
     plan = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.5, n_steps=5)
     other = dpi.run_dpvi(
         dpi.models.LogisticRegression(2), X, (X[:, 0] > 0.0) * 1.0, plan=plan, n_records=50, max_grad_norm=1.0
     )
     with pytest.raises(ValueError, match="aligned gradients"):
-        dpi.noise_aware_posterior(other, method="simulated")
+        dpi.noise_aware_posterior(other, approximation="simulated")
 
 
 @pytest.fixture(scope="module")
@@ -194,8 +194,8 @@ def test_a_run_has_a_posterior_of_any_shape_too(run, monkeypatch):
     model, truth, release = run
     monkeypatch.setattr(newton, "_ROWS", 500)
     with pytest.raises(ValueError, match="needs model="):
-        dpi.noise_aware_posterior(release, method="simulated")
-    posterior = dpi.noise_aware_posterior(release, method="simulated", model=model, n_samples=200)
+        dpi.noise_aware_posterior(release, approximation="simulated")
+    posterior = dpi.noise_aware_posterior(release, approximation="simulated", model=model, n_samples=200)
     low, high = posterior.quantile([0.001, 0.999], space="unconstrained")
     assert np.all((low < truth) & (truth < high))
     assert posterior.approximation == "simulated"

@@ -84,10 +84,10 @@ def test_subsampling_widens(rng):
 
 def test_plug_in_posteriors_are_what_they_say(rng):
     release = linear_release(rng)
-    naive = dpi.noise_aware_posterior(release, method="naive")
+    naive = dpi.noise_aware_posterior(release, approximation="naive")
     np.testing.assert_array_equal(naive.mean, release.loc[-1, 0])
     np.testing.assert_allclose(naive.cov, np.linalg.inv(A), rtol=1e-10)
-    averaged = dpi.noise_aware_posterior(release, method="averaged")
+    averaged = dpi.noise_aware_posterior(release, approximation="averaged")
     np.testing.assert_allclose(averaged.mean, release.loc[31:, 0].mean(axis=0))
     draws = averaged.sample(20_000, seed=2)
     np.testing.assert_allclose(np.cov(draws.T), np.linalg.inv(A), atol=0.003)
@@ -104,14 +104,14 @@ def test_burn_in(rng):
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
-        ({"method": "laplace"}, "method"),
+        ({"approximation": "laplace"}, "approximation"),
         ({"hessian": "full"}, "hessian"),
         ({"prior": "model"}, "prior"),
         ({"burn_in": "late"}, "burn_in"),
         ({"burn_in": 60}, "burn_in"),
         ({"burn_in": 1.0}, "burn_in"),
         ({"n_samples": 0}, "n_samples"),
-        ({"n_samples": 5, "method": "naive"}, "n_samples"),
+        ({"n_samples": 5, "approximation": "naive"}, "n_samples"),
         ({"n_warmup": 5}, "n_warmup"),
         ({"seed": -1}, "seed"),
         ({"model": 3}, "model"),

@@ -63,7 +63,7 @@ def test_it_finds_the_correlations_that_a_diagonal_guide_leaves_out(records):
     given = {"plan": QUIET, "max_grad_norm": 10.0, "start": (0.0, np.log(np.expm1(0.3)))}
     release = run(records, **given)
     for method in ("naive", "averaged", "exact"):
-        posterior = dpi.noise_aware_posterior(release, method=method)
+        posterior = dpi.noise_aware_posterior(release, approximation=method)
         found = posterior.cov
         np.testing.assert_allclose(posterior.mean, theta, atol=0.5 * np.sqrt(covariance[0, 0]))
         np.testing.assert_allclose(np.sqrt(np.diag(found)), np.sqrt(np.diag(covariance)), rtol=0.35)
@@ -71,7 +71,7 @@ def test_it_finds_the_correlations_that_a_diagonal_guide_leaves_out(records):
     assert dpi.noise_aware_posterior(release).hessian == "full"
     # The power twin: q with a diagonal covariance has none.
     other = run(records, **given | {"guide": "diagonal", "gradient": "aligned", "recipe": "plain"})
-    found = dpi.noise_aware_posterior(other, method="naive").cov
+    found = dpi.noise_aware_posterior(other, approximation="naive").cov
     assert found[0, 1] == 0.0
 
 
@@ -102,7 +102,7 @@ def test_a_model_with_a_sampler_needs_no_settings(tmp_path):
     simulated = simulated_start(model, 500)
     assert release.max_grad_norm == simulated.max_grad_norm
     np.testing.assert_array_equal(release.params[0], simulated.params)
-    posterior = dpi.noise_aware_posterior(release, method="averaged")
+    posterior = dpi.noise_aware_posterior(release, approximation="averaged")
     assert np.all(np.isfinite(posterior.interval()))
     resumed = tmp_path / "run.ckpt"
 

@@ -68,7 +68,7 @@ def test_without_noise_to_speak_of_it_is_sep(points, sites, kind):
         chosen = dpi.PrivacyPlan.from_noise_multiplier(1e-2, None, 2400, 1e-5, sampling=kind, n_records=400)
         damping = 400.0
     release = run(points, chosen, sites=sites, damping=damping, max_site_norm=200.0, isotropic=False, block_weight=1.0)
-    posterior = dpi.noise_aware_posterior(release, method="averaged")
+    posterior = dpi.noise_aware_posterior(release, approximation="averaged")
     stddev = np.sqrt(np.diagonal(exact.cov, axis1=1, axis2=2)).ravel()
     within = 0.15 if kind == "poisson" else 6.5
     np.testing.assert_allclose(posterior.mean, exact.loc.ravel(), atol=within * stddev.min())
@@ -148,7 +148,7 @@ def test_empty_components_one_record_and_wild_values():
             )
             assert np.all(np.isfinite(release.loc))
             for method in ("naive", "averaged", "exact"):
-                posterior = dpi.noise_aware_posterior(release, method=method)
+                posterior = dpi.noise_aware_posterior(release, approximation=method)
                 assert np.all(np.isfinite(posterior.stddev))
                 assert np.all(posterior.stddev > 0.0)
     # The raw precision is kept as it is, indefinite where the noise made it so; the one used is projected.

@@ -86,7 +86,7 @@ def test_a_posterior_is_summarised_decomposed_and_saved(model, X, clip, sums, tm
     again = dpi.load_posterior(tmp_path / "a.posterior")
     np.testing.assert_array_equal(again.quantile([0.05, 0.95]), posterior.quantile([0.05, 0.95]))
     with pytest.raises(ValueError, match="method"):
-        dpi.noise_aware_posterior(release, method="laplace")
+        dpi.noise_aware_posterior(release, approximation="laplace")
 
 
 def test_another_prior_may_be_given_afterwards():

@@ -142,7 +142,7 @@ def test_bad_arguments(release, posterior):
         plots.trace(posterior)
     with pytest.raises(ValueError, match="at most 12"):
         plots.trace(release, parameters=["alpha"] * 13)
-    naive = noise_aware_posterior(release, method="naive")
+    naive = noise_aware_posterior(release, approximation="naive")
     with pytest.raises(ValueError, match="no line"):
         plots.gradient_fit(release, naive)
     assert plots.posterior(naive) is not None

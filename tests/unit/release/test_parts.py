@@ -299,11 +299,11 @@ def test_a_guarantee_survives_copies_and_plain_data(release):
 
 def test_what_is_computed_from_a_release_states_the_same():
     release = gradient_trace().with_parts(COUNTS).with_leaks(LEAK)
-    posterior = noise_aware_posterior(release, method="averaged", burn_in=5)
+    posterior = noise_aware_posterior(release, approximation="averaged", burn_in=5)
     for text in (repr(posterior), str(posterior.summary()), posterior.guarantee):
         assert str(release.guarantee) in text
     assert posterior.guarantee.leaks == (LEAK,)
-    clean = noise_aware_posterior(gradient_trace(), method="averaged", burn_in=5)
+    clean = noise_aware_posterior(gradient_trace(), approximation="averaged", burn_in=5)
     assert "membership attack with 1% false positives: at most" in str(clean.summary())
 
 

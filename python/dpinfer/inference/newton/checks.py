@@ -32,14 +32,16 @@ def check_newton_request(request: OwnPopulationRequest, planned: PlannedRelease)
     """
     kind, model = planned.kind, planned.model
     own, linear = issubclass(kind, OwnNewtonRelease), issubclass(kind, NewtonRelease)
-    method = request.method if isinstance(request, OwnNewtonRequest) else "exact"
-    simulated = method == "simulated"
-    if method not in ("exact", "simulated"):
-        raise ValueError(f"method must be 'exact' or 'simulated' for this release, got {method!r}")
+    approximation = request.approximation if isinstance(request, OwnNewtonRequest) else "exact"
+    simulated = approximation == "simulated"
+    if approximation not in ("exact", "simulated"):
+        raise ValueError(f"approximation must be 'exact' or 'simulated' for this release, got {approximation!r}")
     if simulated and isinstance(model, PersonModel):
-        raise ValueError("method must be 'exact' for a model of persons: its standard deviations have their own shape")
+        raise ValueError(
+            "approximation must be 'exact' for a model of persons: its standard deviations have their own shape"
+        )
     if simulated and not (isinstance(model, OwnModel) and model.has_sampler):
-        raise ValueError("method='simulated' needs model=, the model of the run with its sampler")
+        raise ValueError("approximation='simulated' needs model=, the model of the run with its sampler")
     priors = ("auto", "weak", "model") if linear else ("auto", "model")
     if request.prior not in priors:
         raise ValueError(f"prior must be one of {', '.join(priors)} for this release, got {request.prior_name!r}")

@@ -51,7 +51,7 @@ class Posterior:
     method : str
         That of the run, as :func:`dpinfer.fit` names it: "newton", "statistic", "dpvi" (any gradient trace), "sep".
     approximation : str
-        How the release was asked: "exact", "laplace", "simulated", "naive", "averaged" (`method` of the request).
+        How the release was asked: "exact", "laplace", "simulated", "naive", "averaged".
         `computed` describes the computation.
     hessian, prior : str
         Those of the request, with "auto" replaced; "none" where no Hessian is inferred.

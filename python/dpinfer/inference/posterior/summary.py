@@ -23,7 +23,7 @@ _MANY_DROPPED = 0.5  # more than half of the draws of the Hessian are not positi
 # Responses of real tables are not normal about the mean, and three of them missed it (docs/private-newton.md).
 RESIDUAL_SPREAD = "spread of the residuals; covered less often than stated"
 
-_OTHER_SHAPE = ": method='simulated' with model= has a shape of its own"
+_OTHER_SHAPE = ": approximation='simulated' with model= has a shape of its own"
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,9 @@ def _flags(posterior: "Posterior") -> tuple[tuple[str, ...], tuple[str, ...]]:
             + ("" if isinstance(posterior.model, PersonModel) else _OTHER_SHAPE)
         )
     if posterior.computed == "plug-in":
-        warnings.append(f"method {posterior.approximation!r} ignores the privacy noise: its intervals are too narrow")
+        warnings.append(
+            f"approximation {posterior.approximation!r} ignores the privacy noise: its intervals are too narrow"
+        )
     return tuple(", ".join(mark) for mark in marks), tuple(warnings)
 
 

@@ -91,7 +91,7 @@ def network_trace_posterior(release: NetworkRelease, request: SiteRequest) -> Po
     """
     steps = release.n_steps
     first = steps - 1
-    if request.method == "averaged":
+    if request.approximation == "averaged":
         start = parse_burn_in(request.burn_in, steps, least=1)
         first = steps // 2 if start is None else start
     weights = _weights(release, cast(BayesianNeuralNetwork, model_of(release, request.model)), steps - first)

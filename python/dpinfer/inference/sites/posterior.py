@@ -47,14 +47,16 @@ def check_site_request(request: SiteRequest, planned: PlannedRelease) -> None:
     Raises TypeError or ValueError if the request or the model does not fit the kind of release.
     """
     network = issubclass(planned.kind, NetworkRelease)
-    if network and request.method not in PLUG_INS:
+    if network and request.approximation not in PLUG_INS:
         raise ValueError(
-            f"method must be 'naive' or 'averaged' for the trace of a network, got {request.method!r}: no posterior of "
-            "a network counts the privacy noise yet"
+            "approximation must be 'naive' or 'averaged' for the trace of a network, got "
+            f"{request.approximation!r}: no posterior of a network counts the privacy noise yet"
         )
-    check_choice("method", request.method, ("exact", *PLUG_INS))
-    if request.n_samples is not None and request.method != "exact":
-        raise ValueError(f"n_samples must not be given with method={request.method!r}: it does not sample")
+    check_choice("approximation", request.approximation, ("exact", *PLUG_INS))
+    if request.n_samples is not None and request.approximation != "exact":
+        raise ValueError(
+            f"n_samples must not be given with approximation={request.approximation!r}: it does not sample"
+        )
     parse_burn_in(request.burn_in, planned.n_steps, least=1)
     if network and not isinstance(planned.model, BayesianNeuralNetwork):
         raise ValueError(f"release must be of a BayesianNeuralNetwork, got {type(planned.model).__name__}")
@@ -82,7 +84,7 @@ def site_posterior(release: SiteRelease, request: SiteRequest) -> Posterior:
     R adds to the known noise the variance of the sample, which is (1 / kappa - 1) (A - prior) by the information
     equality.  A is drawn from its own sums, m* given A from the gradients, with the model's prior on m*.
     """
-    if request.method != "exact":
+    if request.approximation != "exact":
         return _plug_in(release, request)
     return _noise_aware(release, request, site_burn_in(release, request.burn_in))
 
@@ -92,7 +94,7 @@ def posterior_of_sites(release: SiteRelease | NetworkRelease, request: SiteReque
     return Posterior(
         names=release.names,
         method="sep",
-        approximation=request.method,
+        approximation=request.approximation,
         hessian="sites",
         prior="weak",
         optimum_names=release.names,
@@ -125,7 +127,7 @@ def _plug_in(release: SiteRelease, request: SiteRequest) -> Posterior:
     d, steps = release.block_size, release.n_steps
     first = steps
     loc, raw, floor = release.loc[-1], release.precision[-1], float(release.floor[-1])
-    if request.method == "averaged":
+    if request.approximation == "averaged":
         first = site_burn_in(release, request.burn_in)
         first = max(first, steps // 2) if isinstance(request.burn_in, str) else first
         loc, raw = release.loc[first + 1 :].mean(axis=0), release.precision[first + 1 :].mean(axis=0)

@@ -48,7 +48,7 @@ class Analysis:
         return Posterior(
             names=release.names,
             method="dpvi",
-            approximation=request.method,
+            approximation=request.approximation,
             hessian=request.hessian,
             prior=request.prior_name,
             model=self.model,

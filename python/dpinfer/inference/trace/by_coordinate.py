@@ -34,7 +34,7 @@ def plug_in_posterior(analysis: Analysis) -> Posterior:
     n = release.n_params
     first = release.n_steps
     params = release.final_params
-    if request.method == "averaged":
+    if request.approximation == "averaged":
         chosen = choose_burn_in(request.burn_in, *analysis.steps(0), n_threads=request.threads)
         first = max(chosen.start, release.n_steps // 2) if isinstance(request.burn_in, str) else chosen.start
         params = release.params[first:].mean(axis=0)
@@ -202,7 +202,7 @@ Solver = Callable[[Analysis, CollapsedProblems, Coordinates], Solved]
 def _solve(analysis: Analysis, problems: CollapsedProblems, coordinates: Coordinates) -> Solved:
     """Integrate, or approximate, the likelihood of the steps that the problems hold."""
     nodes = collapsed_nodes(problems, coordinates.names, n_threads=analysis.request.threads)
-    if analysis.request.method == "laplace":
+    if analysis.request.approximation == "laplace":
         approximation = laplace_posterior(problems, nodes, coordinates.names)
         return Solved(approximation.nodes(coupled=coordinates.coupled), approximation.hessian_moments())
     return Solved(nodes)

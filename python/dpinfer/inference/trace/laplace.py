@@ -158,7 +158,7 @@ def _climb(
     definite = np.linalg.eigvalsh(-hessian * scale[:, :, None] * scale[:, None, :])[:, 0] > 1e-6
     if not np.all(definite & np.isfinite(value)):
         name = names[int(np.argmin(definite & np.isfinite(value)))]
-        raise NumericalError(f"the trace posterior of {name!r} has no interior mode; use method='exact'")
+        raise NumericalError(f"the trace posterior of {name!r} has no interior mode; use approximation='exact'")
     return x, hessian
 
 

@@ -49,7 +49,7 @@ def trace_posterior(release: GradientTrace, request: TraceRequest) -> Posterior:
 
 def _of_trace(analysis: Analysis) -> Posterior:
     request = analysis.request
-    if request.method in PLUG_INS:
+    if request.approximation in PLUG_INS:
         return plug_in_posterior(replace(analysis, request=request.resolve(analysis.facts)))
     if not request.fallback:
         return _attempt(_resolved(analysis))
@@ -84,8 +84,8 @@ def _first_that_works(analysis: Analysis) -> Posterior:
 
 def _simpler(analysis: Analysis) -> Iterator[Analysis]:
     """Return the posteriors to fall back to, the best first; none of them draws samples."""
-    asked = replace(analysis.request, method="exact", n_samples=None, n_warmup=None)
-    if analysis.request.method != "exact":
+    asked = replace(analysis.request, approximation="exact", n_samples=None, n_warmup=None)
+    if analysis.request.approximation != "exact":
         yield replace(analysis, request=asked)
     if asked.hessian == "full" and analysis.facts.fisher_scaled and analysis.model is not None:
         yield replace(analysis, request=replace(asked, hessian="tied", prior="weak"))
@@ -95,12 +95,12 @@ def _simpler(analysis: Analysis) -> Iterator[Analysis]:
 def _told(posterior: Posterior, asked: TraceRequest, failure: Exception) -> Posterior:
     """Return the posterior with the reason of the fallback, and warn."""
 
-    def named(method: str, hessian: str, prior: str) -> str:
-        return f"method={method!r}, hessian={hessian!r}, prior={prior!r}"
+    def named(approximation: str, hessian: str, prior: str) -> str:
+        return f"approximation={approximation!r}, hessian={hessian!r}, prior={prior!r}"
 
     text = (
-        f"the posterior with {named(asked.method, asked.hessian, asked.prior_name)} failed ({failure}); computed "
-        f"instead: {named(posterior.approximation, posterior.hessian, posterior.prior)}"
+        f"the posterior with {named(asked.approximation, asked.hessian, asked.prior_name)} failed ({failure}); "
+        f"computed instead: {named(posterior.approximation, posterior.hessian, posterior.prior)}"
     )
     lost = posterior.diagnostics.prior_only
     if lost is not None:
@@ -128,7 +128,7 @@ def _attempt(analysis: Analysis, *, rescue: bool = False) -> Posterior:
     Raises NumericalError if it cannot be computed, or is not proper.
     """
     facts, request = analysis.facts, analysis.request
-    if request.method == "simulated":
+    if request.approximation == "simulated":
         return simulated_posterior(analysis)
     under_model = request.hessian == "full" and request.prior == "model"
     linear = isinstance(facts.model, LinearRegression)

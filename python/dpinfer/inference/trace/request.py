@@ -15,15 +15,15 @@ def check_trace_request(request: TraceRequest, facts: ReleaseFacts) -> None:
     if not isinstance(facts, ReleaseFacts):
         raise TypeError("release must be a GradientTrace or its ReleaseFacts: what it answers depends on its noise")
     asked = request.resolve(facts)
-    if request.method == "simulated":
+    if request.approximation == "simulated":
         _check_simulated(asked, facts)
     else:
         _check_combination(asked, facts)
         if not request.left_to_trace(facts):
             _check_sampling(asked)
-    if request.method != "naive":
+    if request.approximation != "naive":
         parse_burn_in(request.burn_in, facts.n_steps)
-    if request.method in PLUG_INS:
+    if request.approximation in PLUG_INS:
         return
     if isinstance(request.prior, TracePrior):
         request.prior.broadcast(facts.width(asked.hessian))
@@ -33,8 +33,8 @@ def check_trace_request(request: TraceRequest, facts: ReleaseFacts) -> None:
 
 def _check_combination(request: TraceRequest, facts: ReleaseFacts) -> None:
     hessian, prior = request.hessian, request.prior
-    if hessian != "diagonal" and request.method != "exact":
-        raise ValueError(f"method must be 'exact' with hessian={hessian!r}, got {request.method!r}")
+    if hessian != "diagonal" and request.approximation != "exact":
+        raise ValueError(f"approximation must be 'exact' with hessian={hessian!r}, got {request.approximation!r}")
     if hessian == "full" and prior == "model" and not facts.has_model_hessian:
         raise ValueError(
             "prior must be 'weak' with hessian='full' unless the release names a generalised linear model and "
@@ -57,12 +57,12 @@ def _check_combination(request: TraceRequest, facts: ReleaseFacts) -> None:
 def _check_simulated(request: TraceRequest, facts: ReleaseFacts) -> None:
     if not isinstance(facts.model, OwnModel) or facts.gradient != "aligned" or facts.noise != "constant":
         raise ValueError(
-            "method='simulated' needs aligned gradients with a constant preconditioner, and a model of your own"
+            "approximation='simulated' needs aligned gradients with a constant preconditioner, and a model of your own"
         )
     if not facts.model.has_sampler:
-        raise ValueError("method='simulated' needs model=, the model of the run with its sampler")
+        raise ValueError("approximation='simulated' needs model=, the model of the run with its sampler")
     if request.hessian != "diagonal" or request.prior not in ("auto", "weak"):
-        raise ValueError("hessian and prior must be left at their defaults with method='simulated'")
+        raise ValueError("hessian and prior must be left at their defaults with approximation='simulated'")
     if request.n_samples is not None:
         check_integer("n_samples", request.n_samples, 100)
 
@@ -70,8 +70,8 @@ def _check_simulated(request: TraceRequest, facts: ReleaseFacts) -> None:
 def _check_sampling(request: TraceRequest) -> None:
     if request.n_samples is not None and request.hessian != "full":
         raise ValueError(
-            f"n_samples must not be given with method={request.method!r} and hessian={request.hessian!r}: "
-            "it does not sample"
+            f"n_samples must not be given with approximation={request.approximation!r} and "
+            f"hessian={request.hessian!r}: it does not sample"
         )
     if request.n_warmup is not None and not (request.hessian == "full" and request.prior == "model"):
-        raise ValueError(f"n_warmup must not be given with method={request.method!r}: it has no warm-up")
+        raise ValueError(f"n_warmup must not be given with approximation={request.approximation!r}: it has no warm-up")

@@ -1,7 +1,7 @@
 """The other methods that noise-aware variational inference is compared with, one file each.
 
-DPVI as first published is ``dpinfer.noise_aware_posterior(release, method="naive")``; the mean of its iterates is
-``method="averaged"``.  Without privacy: EP, SEP and ADF (:func:`run_sep`, :func:`run_network_sep`).
+DPVI as first published is ``dpinfer.noise_aware_posterior(release, approximation="naive")``; the mean of its
+iterates is ``approximation="averaged"``.  Without privacy: EP, SEP and ADF (:func:`run_sep`, :func:`run_network_sep`).
 """
 
 from dpinfer.lab.baselines.bernstein_sheldon import release_statistics

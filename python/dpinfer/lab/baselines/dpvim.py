@@ -156,7 +156,7 @@ def run_dpvim(
         ledger=ledger,
         checkpoint=checkpoint,
     )
-    posterior = noise_aware_posterior(release, method="averaged", burn_in=arguments.burn_in)
+    posterior = noise_aware_posterior(release, approximation="averaged", burn_in=arguments.burn_in)
     if not arguments.noise_aware:
         return release, posterior
     n = release.n_params

@@ -1,4 +1,4 @@
-"""Samplers of the posterior of a gradient trace that ``method="exact"`` integrates: emcee and NUTS, to compare with.
+"""Samplers of the posterior of a gradient trace that ``approximation="exact"`` integrates: emcee and NUTS.
 
 **Privacy.** Post-processing of a Release.
 """

@@ -159,7 +159,7 @@ def emcee_nodes(
 
     Notes
     -----
-    Samples the density that ``method="exact"`` integrates, in y and w with kappa a = se softplus(y) and
+    Samples the density that ``approximation="exact"`` integrates, in y and w with kappa a = se softplus(y) and
     1 + omega**2 / tau**2 = cosh(w)**2.  Foreman-Mackey et al. (2013); the coordinates are independent, so each has its
     own ensemble and its own acceptance.
     """
@@ -194,7 +194,7 @@ def emcee_nodes(
         name = names[int(np.argmin(good))]
         raise NumericalError(
             f"emcee did not converge for {name!r}: its autocorrelation time is {autocorrelation.max():.0f} steps and "
-            f"n_samples is {n_samples}; raise n_samples, or use method='exact'"
+            f"n_samples is {n_samples}; raise n_samples, or use approximation='exact'"
         )
     thin = -(-n_samples * n_walkers // _KEPT_DRAWS)
     # One walker after the other: a Monte Carlo error comes from the correlation of successive draws.

@@ -127,7 +127,7 @@ def nuts_nodes(
         name = names[int(np.argmin(good))]
         raise NumericalError(
             f"NUTS did not converge for {name!r} (split R-hat {rhat.max():.3f}); raise n_warmup and n_samples, or use "
-            "method='exact'"
+            "approximation='exact'"
         )
     nu = 1.0 + draws["omega"] ** 2 if problems.extra_noise else np.ones_like(draws["y"])
     return nodes_from_draws(problems, softplus(draws["y"]), nu), rhat

@@ -68,8 +68,8 @@ def sampled_posterior(
     asked: PosteriorOptions = {"hessian": "diagonal", **options}
     request = settings_of("sampled_posterior", PosteriorRequest, None, asked, argument="request")
     request.check(release)
-    if request.method != "exact" or request.hessian != "diagonal":
-        raise ValueError("method and hessian must not be given: the samplers are for the diagonal Hessian")
+    if request.approximation != "exact" or request.hessian != "diagonal":
+        raise ValueError("approximation and hessian must not be given: the samplers are for the diagonal Hessian")
     chain |= {
         "seed": request.seed,
         "progress": bool(request.progress),

@@ -84,7 +84,7 @@ def _estimator() -> Iterator[Scenario]:
         (
             "BayesianLogisticRegression, tied",
             False,
-            {"recipe": "tied", "method": "laplace", "sample_rate": 0.6, "n_steps": 40},
+            {"recipe": "tied", "method": "dpvi", "approximation": "laplace", "sample_rate": 0.6, "n_steps": 40},
         ),
     ):
 
@@ -200,7 +200,7 @@ def fit_scenarios(methods: Sequence[str], regression: Any = None) -> Iterator[Sc
 
         def run(parts: Any, place: Place, model: Any = model, method: str = method, epsilon: float = epsilon) -> Any:
             watched = [place.watched(part) for part in parts]
-            request = PosteriorRequest(method="naive") if method == "dpvi" else PosteriorRequest()
+            request = PosteriorRequest(approximation="naive") if method == "dpvi" else PosteriorRequest()
             public: dict[str, Any] = {"epsilon": epsilon, "delta": 1e-5, "n_records": N_RECORDS, "method": method}
             with warnings.catch_warnings():
                 # With so few records a posterior may fail; the releases are compared.

@@ -71,14 +71,14 @@ def files(*, every: bool, place: int = _N_LINES) -> Iterator[Neighbour]:
 
 # Further arguments of the scenarios of `dpinfer fit`.
 COMMAND_OPTIONS: dict[str, Sequence[str]] = {
-    "no ledger": ("--method", "laplace"),
+    "no ledger": ("--method", "dpvi", "--approximation", "laplace"),
     "ledger, checkpoint": (
         *("--ledger", LEDGER, "--dataset", DATASET, "--checkpoint", _CHECKPOINT),
-        *("--method", "laplace", "--hessian", "diagonal"),
+        *("--method", "dpvi", "--approximation", "laplace", "--hessian", "diagonal"),
     ),
     "ledger, shares": (
         *("--ledger", LEDGER, "--dataset", DATASET, "--shares-budget", "0.3"),
-        *("--method", "laplace", "--hessian", "diagonal"),
+        *("--method", "dpvi", "--approximation", "laplace", "--hessian", "diagonal"),
     ),
     "newton, ledger, checkpoint": (
         *("--ledger", LEDGER, "--dataset", DATASET, "--checkpoint", _CHECKPOINT),
@@ -86,7 +86,7 @@ COMMAND_OPTIONS: dict[str, Sequence[str]] = {
     ),
     "ledger, unknown": (
         *("--ledger", LEDGER, "--dataset", DATASET, "--unknown", "n_records,bounds,categories"),
-        *("--method", "laplace", "--hessian", "diagonal"),
+        *("--method", "dpvi", "--approximation", "laplace", "--hessian", "diagonal"),
     ),
     "formula, ledger, checkpoint": (
         *("--ledger", LEDGER, "--dataset", DATASET, "--checkpoint", _CHECKPOINT),
@@ -104,7 +104,20 @@ COMMAND_OPTIONS: dict[str, Sequence[str]] = {
     "all records in each step, other options": (
         *("--sample-rate", "1"),
         *("--target", "rich", "--recipe", "tied", "--accountant", "pld", "--max-grad-norm", "2", "--prior-scale", "3"),
-        *("--method", "naive", "--hessian", "diagonal", "--prior", "weak", "--burn-in", "5", "--level", "0.5"),
+        *(
+            "--method",
+            "dpvi",
+            "--approximation",
+            "naive",
+            "--hessian",
+            "diagonal",
+            "--prior",
+            "weak",
+            "--burn-in",
+            "5",
+            "--level",
+            "0.5",
+        ),
         *("--test", TEST, "--overwrite"),
     ),
 }

@@ -113,7 +113,7 @@ class ModelStudy:
                 **options,
             )
             try:
-                posterior = noise_aware_posterior(release, method=method, **posterior_options)
+                posterior = noise_aware_posterior(release, approximation=method, **posterior_options)
             except NumericalError:
                 posteriors.append(None)
             else:

@@ -28,7 +28,7 @@ class PosteriorOptions(TypedDict, total=False):
     """Fields of a :class:`PosteriorRequest` as keyword arguments."""
 
     approximation: str
-    method: str
+    method: str | None
     hessian: str
     burn_in: str | float | int
     prior: str | TracePrior

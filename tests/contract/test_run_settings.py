@@ -1,7 +1,7 @@
 """Settings objects of the functions that run a mechanism mean the same as keyword arguments."""
 
 import inspect
-from dataclasses import InitVar, MISSING, asdict, fields, is_dataclass, replace
+from dataclasses import MISSING, InitVar, asdict, fields, is_dataclass, replace
 from typing import get_type_hints
 
 import numpy as np

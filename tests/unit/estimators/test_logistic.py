@@ -370,7 +370,7 @@ def test_all_recipes_run_and_have_steps_of_their_own(records):
 @pytest.mark.parametrize(
     "settings",
     [
-        *({"method": method} for method in ("exact", "laplace", "naive", "averaged")),
+        *({"approximation": name} for name in ("exact", "laplace", "naive", "averaged")),
         *({"hessian": hessian} for hessian in ("auto", "diagonal", "full", "tied")),
         *({"prior": prior} for prior in ("auto", "weak", "model")),
         {"prior": "model", "hessian": "full"},

@@ -10,9 +10,8 @@ quite the model's (3% of responses are drawn at another parameter). --bare: the 
 runs are appended to this file, and those that are in it are not made again; so several processes share the runs, each
 from its own --first on. Models of a framework run through its adapter: "two-layer network" is a module of PyTorch in
 ``from_torch``, "divorce rates" in ``from_numpyro``, "Weibull in JAX" in ``from_jax``; the others are NumPy code in
-``from_gradient``. The network in PyTorch has a twin there ("network"): each of its runs is made a second time with that
-and the same insecure key, and the line says how far the releases are apart at most, array by array, relative to an
-array's largest number.
+``from_gradient``. The network in PyTorch has a twin there ("network"): the line says how far their releases with the
+same insecure key are apart at most, relative to an array's largest number.
 """
 
 import argparse

@@ -16,8 +16,7 @@ off their figures.  Ours are `dpi.fit` with its defaults, replace_one adjacency 
 - exact: Ju, Awan, Gong and Rao; Xiong, Ju and Zhang.  Posteriors of a linear regression (n = 100, noise variance 2)
   from nine sums with Laplace noise: the authors' releases and, in FOLDER, the draws `reference_theta` of the repository
   Yifei-Xiong/Simulation-based-Bayesian-Inference-from-Privacy-Protected-Data.  Ours is the sampler of noisy sums in
-  dpinfer.lab (Bernstein and Sheldon 2019).  The exact posterior is here by importance sampling: a table is simulated
-  for each draw, as in the authors' code, and weighted by the noise's density; effective draws in brackets.
+  dpinfer.lab.  Exact: importance sampling of simulated tables by the noise's density; effective draws in brackets.
 
 mu-GDP with mu = 1 is our plan with noise multiplier 1: every release is a Gaussian one, so that epsilon at delta = 1e-6
 is a translation without loss (Dong, Roth and Su 2022).  Errors are binomial, over runs; the rivals' runs are 1000.

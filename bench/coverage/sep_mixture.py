@@ -220,9 +220,8 @@ def figure(problem, path):
     )
     for epsilon in (1, 5, 50):
         release = private(problem, epsilon, 7)
-        fits.append(
-            (f"DP-SEP, epsilon = {epsilon}", *blocks(dpi.noise_aware_posterior(release, approximation="averaged")))
-        )
+        posterior = dpi.noise_aware_posterior(release, approximation="averaged")
+        fits.append((f"DP-SEP, epsilon = {epsilon}", *blocks(posterior)))
     turn = np.linspace(0.0, 2.0 * np.pi, 200)
     circle = np.sqrt(-2.0 * np.log(0.02)) * np.stack((np.cos(turn), np.sin(turn)))
     axes = plt.subplots(2, 3, figsize=(11, 7), sharex=True, sharey=True)[1]

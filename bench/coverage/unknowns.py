@@ -6,9 +6,8 @@
 
 Real columns, simulated responses.  One privacy target is split by plan_unknown; what is released before the fit is
 released by release_unknown, and the fit gets the rest.  Coverage of 90% intervals, pooled over weights, with its Monte
-Carlo error over runs; widths relative to the posterior without privacy of the same columns in the same units.  Beside
-it is what the intervals without privacy of the same records cover, and the difference of the two, run by run.
-Posteriors are as users get them: their Monte Carlo error is printed too.
+Carlo error over runs; widths relative to the posterior without privacy of the same columns in the same units, whose
+coverage stands beside it.  Posteriors are as users get them: their Monte Carlo error is printed too.
 
 power: linear regression on the features of power-plant by run_newton.  "public" knows means and standard deviations of
 features and the scale of the responses; "n_records" releases the number of records alone; "bounds" the bounds of

@@ -7,7 +7,7 @@ responses inside a public interval), which the rivals need; weights from the pri
 of 90% intervals is pooled over weights, with its Monte Carlo error over runs; widths are medians, relative to the
 posterior without privacy.  A narrow interval is worth nothing where coverage is far below 0.90.  The rivals are written
 here, from their papers, in floating point and without secure noise: for comparison only.  Gaussian noise is calibrated
-exactly (Balle and Wang 2018) for all of them but where the paper's own formula is part of the method.
+exactly (Balle and Wang 2018) but where the paper's own formula is part of the method.
 
 Linear regression, noise variance unknown:
 - "Analyze-Gauss, noise-aware": Dwork et al. (2014), one noisy matrix of (x, y); a normal posterior whose covariance has
@@ -27,8 +27,7 @@ Logistic regression:
   nine tenths of the budget; sandwich intervals with a noisy matrix, and with the noise of the steps carried through
   them.  It is told the extreme slopes at the truth, from which its step length and number of steps follow.
 - "the same, noise not counted": plug-in intervals at a private estimate, as after DP-SGD.
-The bound is the least width of one noisy bounded sum of scores with everything else known: the slope, the whitening,
-the best bound and clipping.
+The bound is the least width of one noisy bounded sum of scores with everything else known.
 """
 
 import argparse

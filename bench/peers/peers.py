@@ -11,9 +11,7 @@ Passes: one effective full pass, that is clipped gradients of as many records as
 once, or in ten batches at rate 0.1, as DP-SGD takes them.  Records are Adult's, with the constant as the last column;
 the library sums them in whitened coordinates, from dense columns and from those that are not zero.  Answer first: with
 the same batch, everybody's sums agree.  Then processor time on one core, interleaved; ratios to the library's pass,
-within a repeat, as median with quartiles.  Last, what a unit of information costs at equal epsilon: the accountant says
-how much noise a sum over all of a run's steps has, and a private Newton run spends a part of its budget on geometry, on
-the way and on the slope.
+within a repeat, as median with quartiles.  Last, what a unit of information costs at equal epsilon.
 
 Fits: from arrays to a result at epsilon = 1, processor time: a first fit in a fresh process, which compiles what is
 compiled, and a second one; medians over processes. Log loss on Adult's test set; for methods with intervals, how many
@@ -329,9 +327,7 @@ def fit_trace(X, y, seed):
     release = dpi.run_dpvi(
         adult_model(), X, y, plan=plan, n_records=len(y), max_grad_norm=11.0, recipe="paper", n_threads=1
     )
-    return ends(
-        dpi.noise_aware_posterior(release, approximation="exact", prior="empirical", burn_in=0.2, extra_noise=False)
-    )
+    return ends(dpi.noise_aware_posterior(release, prior="empirical", burn_in=0.2, extra_noise=False))
 
 
 def fit_opacus(X, y, seed):

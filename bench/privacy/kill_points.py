@@ -8,8 +8,7 @@ Four kinds of victim, each killed again and again until it gets through:
   sep    the same for DP-SEP of a network.
   study  a coverage study with a checkpoint folder; in the end the undisturbed result, bit for bit.
   save   a process that saves releases of different lengths over one file; after every kill the file is one of them.
-The delay before a kill is uniform over what the victim takes when it is left alone.  The victims are forks of a process
-that has done no work of its own, so that a kill costs no interpreter's start.
+The delay before a kill is uniform over what the victim takes when it is left alone.
 
     python bench/privacy/kill_points.py [--kills 210] [--seed 0]
 """

@@ -9,19 +9,15 @@ the wheels beside it, each in another environment.  Nothing of the build is take
 
 import argparse
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from start_up import processor_seconds
+
 ROOT = Path(__file__).parents[2]
-
-
-def processor_seconds():
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def timed(what, command, folder):

@@ -85,7 +85,7 @@ def test_a_posterior_is_summarised_decomposed_and_saved(model, X, clip, sums, tm
     posterior.save(tmp_path / "a.posterior")
     again = dpi.load_posterior(tmp_path / "a.posterior")
     np.testing.assert_array_equal(again.quantile([0.05, 0.95]), posterior.quantile([0.05, 0.95]))
-    with pytest.raises(ValueError, match="method"):
+    with pytest.raises(ValueError, match="approximation"):
         dpi.noise_aware_posterior(release, approximation="laplace")
 
 

@@ -98,18 +98,9 @@ def measure(panel, row, arguments):
     start = time.perf_counter()
     try:
         result = dpi.coverage_study(
-            study,
-            method=row.method,
-            recipe=row.recipe,
-            epsilon=epsilon,
-            n_runs=arguments.runs,
-            n_repeats=20,
-            seed=arguments.seed,
-            n_threads=arguments.threads,
-            checkpoint=folder,
-            progress=True,
-            **row.settings,
-        )
+            study, method=row.method, recipe=row.recipe, epsilon=epsilon, n_runs=arguments.runs, n_repeats=20,
+            seed=arguments.seed, n_threads=arguments.threads, checkpoint=folder, progress=True, **row.settings,
+        )  # fmt: skip
     except ValueError as error:
         # Such as a method that the study does not offer.
         return f"not run: {error}", ""

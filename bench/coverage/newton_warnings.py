@@ -93,20 +93,15 @@ def draw_design(seed: int = SEED) -> list[Cell]:
 def _draw_cell(index: int, kind: str, rng: np.random.Generator) -> Cell:
     logistic = bool(rng.uniform() < 0.4)
     return Cell(
-        index=index,
-        kind=kind,
-        logistic=logistic and kind in LOGISTIC_KINDS,
+        index=index, kind=kind, logistic=logistic and kind in LOGISTIC_KINDS,
         n_features=int(np.rint(np.exp(rng.uniform(np.log(2.0), np.log(15.0))))),
         n_records=int(np.exp(rng.uniform(np.log(2000.0), np.log(20_000.0)))),
-        correlation=float(rng.choice([0.0, rng.uniform(0.2, 0.9)])),
-        intercept=bool(rng.uniform() < 0.7),
-        epsilon=float(np.exp(rng.uniform(np.log(0.3), np.log(8.0)))),
-        prior_scale=float(rng.choice([1.0, 2.0, 4.0])),
+        correlation=float(rng.choice([0.0, rng.uniform(0.2, 0.9)])), intercept=bool(rng.uniform() < 0.7),
+        epsilon=float(np.exp(rng.uniform(np.log(0.3), np.log(8.0)))), prior_scale=float(rng.choice([1.0, 2.0, 4.0])),
         noise_variance=float(np.exp(rng.uniform(np.log(0.02), np.log(10.0)))),
-        response_error=float(10.0 ** rng.uniform(-1.0, 1.0)),
-        severity=float(rng.uniform()),
+        response_error=float(10.0 ** rng.uniform(-1.0, 1.0)), severity=float(rng.uniform()),
         variant=int(rng.integers(2)),
-    )
+    )  # fmt: skip
 
 
 def make_design(cell: Cell, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -229,16 +224,13 @@ def draw_own_design() -> list[OwnCell]:
 
 def _draw_own_cell(index: int, kind: str, rng: np.random.Generator) -> OwnCell:
     return OwnCell(
-        index=index,
-        kind=kind,
-        name=str(rng.choice([name for name in EXAMPLES if name != OWN_LEFT_OUT.get(kind)])),
+        index=index, kind=kind, name=str(rng.choice([name for name in EXAMPLES if name != OWN_LEFT_OUT.get(kind)])),
         n_records=int(np.exp(rng.uniform(np.log(1000.0), np.log(20_000.0)))),
         epsilon=float(np.exp(rng.uniform(np.log(0.3), np.log(8.0)))),
         correlation=float(rng.choice([0.0, rng.uniform(0.2, 0.8)])),
-        declared=float(np.exp(rng.uniform(-0.25, 0.25))),
-        severity=float(rng.uniform()),
+        declared=float(np.exp(rng.uniform(-0.25, 0.25))), severity=float(rng.uniform()),
         variant=int(rng.integers(2)),
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

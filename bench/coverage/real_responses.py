@@ -7,16 +7,13 @@ the whole population.  The robust interval without privacy (HC0) of the same sam
 drawn from SEED, which was committed before any constant looked at it; constants may look at the even cells alone.
 
     python bench/coverage/real_responses.py run --results FOLDER [--half seen|unseen|both] [--runs 24] [--processes 2]
-    python bench/coverage/real_responses.py report --results FOLDER [--list]
-    python bench/coverage/real_responses.py targets --results FOLDER [--half seen|unseen|both] [--runs 6]    resumes
-    python bench/coverage/real_responses.py sketch --results FOLDER [--epsilon 1] [--runs 100] --list         resumes
-    python bench/coverage/real_responses.py far
-    python bench/coverage/real_responses.py small --results FOLDER [--half seen|unseen|both] [--runs 6]      resumes
+    python bench/coverage/real_responses.py report --results FOLDER [--list];  real_responses.py far
+    python bench/coverage/real_responses.py targets|small --results FOLDER [--half seen|unseen|both] [--runs 6]  resumes
+    python bench/coverage/real_responses.py sketch --results FOLDER [--epsilon 1] [--runs 100] --list            resumes
 
-`targets` sets both targets side by side wherever the population's is predicted more than 10% wider than the model's:
-coverage of the population's coefficients, and interval scores (Gneiting and Raftery 2007) over those without privacy.
-`small` does so for 120 other cells, of 300 to 1500 records and 1 to 8 features.  `sketch` runs the six populations of
-the method's first sketch: 20 000 records, six features.  `far` counts false alarms of a group of far records.
+`targets` sets both targets side by side wherever the population's is predicted more than 10% wider than the model's,
+with interval scores (Gneiting and Raftery 2007); `small` does so for 120 other cells, of 300 to 1500 records.
+`sketch` runs six populations: 20 000 records, six features.  `far` counts false alarms of a group of far records.
 
 Real tables need DPINFER_DATA, a folder with the UCI sets; without it their cells are left out, and said so.
 """
@@ -37,6 +34,7 @@ import numpy.typing as npt
 from scipy import optimize, special
 
 import dpinfer as dpi
+from dpinfer.inference.newton.population import _Population
 from dpinfer.models.size_shares import SIZE_EDGES, SizeShares
 from dpinfer.testing import InsecureRNG
 from scope_cells import data_folder
@@ -51,6 +49,7 @@ TABLES = (
 KINDS = ("normal", "skew", "t3", "hetero", "bent", "leverage", "t2", "counts")
 NORMAL = special.ndtri(0.95)
 LOW, HIGH, ANSWERABLE = 0.85, 0.95, 0.86
+PARTS = ("noise", "clip", "away", "whole")
 LEAST_ERROR = 0.005  # of a cell whose runs all cover alike
 # Classes of how much wider the population's target is predicted; below the first of them there is nothing to choose.
 RATIOS = {
@@ -91,17 +90,14 @@ def draw_design(first: int = 0, size: int = CELLS) -> list[Cell]:
             family, source = "poisson", "counts"
         cells.append(
             Cell(
-                index=index,
-                family=family,
-                source=source,
-                response=int(rng.integers(1000)),
+                index=index, family=family, source=source, response=int(rng.integers(1000)),
                 n_features=int(rng.integers(1, 9) if small else rng.integers(2, 16)),
                 n_records=round(math.exp(rng.uniform(*np.log((300, 1500) if small else (1500, 60_000))))),
                 epsilon=round(float(np.exp(rng.uniform(math.log(0.3), math.log(6.0)))), 2),
                 feature_error=float(np.exp2(rng.uniform(-0.5, 1.0))),
                 response_error=float(np.exp2(rng.uniform(-1.0, 2.0))),
             )
-        )
+        )  # fmt: skip
     return cells
 
 
@@ -129,13 +125,9 @@ def independent(X: FloatArray) -> FloatArray:
     kept: list[int] = []
     scaled = (X - X.mean(axis=0)) / X.std(axis=0)
     for column in range(X.shape[1]):
-        if kept:
-            rest = (
-                scaled[:, column] - scaled[:, kept] @ np.linalg.lstsq(scaled[:, kept], scaled[:, column], rcond=None)[0]
-            )
-            if rest.std() < 0.03:
-                continue
-        kept.append(column)
+        own, others = scaled[:, column], scaled[:, kept]
+        if not kept or (own - others @ np.linalg.lstsq(others, own, rcond=None)[0]).std() >= 0.03:
+            kept.append(column)
     return X[:, kept]
 
 
@@ -260,10 +252,8 @@ def problem_of(cell: Cell) -> Problem | None:
     y = y - y.mean() if cell.family == "gaussian" else y
     design = np.column_stack((X, np.ones(len(y))))
     truth, _ = fitted(cell.family, design, y)
-    name = {"gaussian": "LinearRegression", "binomial": "LogisticRegression", "poisson": "PoissonRegression"}[
-        cell.family
-    ]
-    model = getattr(dpi.models, name)(X.shape[1], fit_intercept=True, prior_scale=10.0)
+    name = {"gaussian": "Linear", "binomial": "Logistic", "poisson": "Poisson"}[cell.family]
+    model = getattr(dpi.models, f"{name}Regression")(X.shape[1], fit_intercept=True, prior_scale=10.0)
     options = {"response_scale": scale * cell.response_error} if cell.family == "gaussian" else {}
     return Problem(cell, X, y, truth, float(np.var(y - design @ truth)), model, options)
 
@@ -320,7 +310,9 @@ def one_run(problem: Problem, target: str, index: int) -> dict[str, Any]:
     inside = (low <= truth) & (truth <= high)
     width = 0.5 * (high - low) / (NORMAL * stddev)
     without = estimate - NORMAL * stddev, estimate + NORMAL * stddev
+    linear = target == "population" and cell.family == "gaussian"
     return {
+        **(parts(release, problem, np.column_stack((features, np.ones(len(rows)))), response) if linear else {}),
         "covered": float(inside.mean()),
         "variance": float(ends[0, -1] <= problem.variance <= ends[1, -1]) if cell.family == "gaussian" else math.nan,
         "without": float(np.mean(np.abs(estimate - truth) <= NORMAL * stddev)),
@@ -331,6 +323,26 @@ def one_run(problem: Problem, target: str, index: int) -> dict[str, Any]:
         "unresolved": int(posterior.diagnostics.n_unresolved),
         "information": posterior.diagnostics.information_pvalue,
     }
+
+
+def parts(release: Any, problem: Problem, design: FloatArray, y: FloatArray) -> dict[str, float]:
+    """Return noise, clip and distance of the scores' zero over its sampling variance, and the width of one score alone.
+
+    That has the whole budget, and the clip that these records make best.
+    """
+    own, (n, d), plan = _Population(release, problem.model), design.shape, release.settings["plan"]
+    (at, weight, covariance), sampling = own.zero, float(np.trace(own.meat[0])) / d / n
+    noise, away = np.square(release.score_stddev), 0.04 * np.mean(np.square(at - release.positions), axis=1)
+    noise, away = (float(np.square(weight) @ each) / sampling for each in (noise, away))
+    residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    scores = residual[:, None] * (design @ np.linalg.cholesky(np.linalg.pinv(design.T @ design / n)))
+    size, square = np.linalg.norm(scores, axis=1), float(np.mean(np.square(scores)))
+    costs = [
+        (plan["noise_multiplier"] * clip / n) ** 2 + np.mean(np.maximum(size - clip, 0.0)) ** 2 / (4.0 * d)
+        for clip in np.geomspace(0.5, 64.0, 57) * math.sqrt(d * square)
+    ]
+    clip = float(weight @ covariance @ weight) / sampling - noise - away
+    return {"noise": noise, "clip": clip, "away": away, "whole": math.sqrt(1.0 + min(costs) * n / square)}
 
 
 def report_far(size: int = 60_000) -> None:
@@ -363,16 +375,13 @@ def place(what: str, cell: Cell, folder: Path) -> Path:
 def report_targets(folder: Path) -> None:
     """Print both targets side by side, by how much wider the population's is predicted to be."""
     results = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("targets-*.json")]
-    print(
-        "half    predicted ratio  cells  target      covered          width  score  better  below 0.8 and not flagged"
-    )
+    print("half    predicted ratio  cells  target      covered          width  score  below 0.8 and not flagged")
     for half, first in (("seen", 0), ("unseen", 1)):
         own = [item for item in results if item["cell"]["index"] % 2 == first and item["model"]]
         for words in RATIOS:
             cells = [item for item in own if class_of(item["ratio"]) == words]
-            for target, other in (("model", "population"), ("population", "model")):
-                if cells:
-                    _report_target(f"{half:7s} {words:15s}", cells, target, other)
+            for target in ("model", "population") if cells else ():
+                _report_target(f"{half:7s} {words:15s}", cells, target)
 
 
 def class_of(ratio: float) -> str:
@@ -380,21 +389,18 @@ def class_of(ratio: float) -> str:
     return next((words for words, most in RATIOS.items() if ratio <= most), "not predicted")
 
 
-def _report_target(words: str, cells: list[dict[str, Any]], target: str, other: str) -> None:
-    def means(name: str, of: str = target) -> FloatArray:
-        return np.array([np.median([run[name] for run in item[of]]) for item in cells])
-
+def _report_target(words: str, cells: list[dict[str, Any]], target: str) -> None:
+    width, score = (
+        np.median([np.median([run[name] for run in item[target]]) for item in cells]) for name in ("width", "score")
+    )
     covered = np.array([np.mean([run["covered"] for run in item[target]]) for item in cells])
     flagged = np.array(
         [np.mean([bool(run["warnings"]) or run["unresolved"] > 0 for run in item[target]]) for item in cells]
     )
     error = covered.std(ddof=1) / math.sqrt(covered.size) if covered.size > 1 else math.nan
     silent = int(np.count_nonzero((covered < 0.8) & (flagged < 0.5)))
-    width, score, better = np.median(means("width")), means("score"), np.mean(means("score") < means("score", other))
-    print(
-        f"{words}  {len(cells):5d}  {target:10s}  {covered.mean():.3f} +- {error:.3f}  {width:5.2f}  "
-        f"{np.median(score):5.2f}  {better:6.2f}  {silent}"
-    )
+    told = f"{covered.mean():.3f} +- {error:.3f}  {width:5.2f}  {score:5.2f}  {silent}"
+    print(f"{words}  {len(cells):5d}  {target:10s}  {told}")
 
 
 def report(folder: Path, listed: bool) -> None:
@@ -414,7 +420,7 @@ def report(folder: Path, listed: bool) -> None:
                 f"N={cell['n_records']:5d} "
                 f"eps={cell['epsilon']:4.2f}: {means['covered']:.3f} +- {means['error']:.3f}; {means['width']:.2f}; "
                 f"HC0 {means['without']:.3f}; variance {means['variance']:.2f}; flagged {means['flagged']:.2f} "
-                f"{'' if within(means, LOW, HIGH, LEAST_ERROR) else 'OUTSIDE'}"
+                f"{'' if within(means, LOW, HIGH, LEAST_ERROR) else 'OUTSIDE'} {told_parts([means])}"
             )
 
 
@@ -430,6 +436,7 @@ def means_of(runs: list[dict[str, Any]]) -> dict[str, float]:
         "width": float(np.median([run["width"] for run in runs])),
         "off": float(np.median([run.get("off", math.nan) for run in runs])),
         "flagged": float(np.mean(flagged)),
+        **{name: float(np.median([run.get(name, math.nan) for run in runs])) for name in PARTS},
     }
 
 
@@ -466,6 +473,8 @@ def tell(name: str, rows: list[dict[str, float]], low: float, high: float, least
 def _report_half(half: str, items: list[dict[str, Any]]) -> None:
     means = [means_of(item["runs"]) for item in items]
     tell(half, means, LOW, HIGH, LEAST_ERROR)
+    kept = [item for item, row in zip(items, means, strict=True) if row["without"] >= ANSWERABLE]
+    print(f"  exact intervals would be within in {exact_within(kept):.1%} of these cells")
     for low_epsilon, high_epsilon in ((0.3, 0.75), (0.75, 1.5), (1.5, 3.0), (3.0, 6.1)):
         rows = [
             found
@@ -473,7 +482,28 @@ def _report_half(half: str, items: list[dict[str, Any]]) -> None:
             if low_epsilon <= item["cell"]["epsilon"] < high_epsilon and item["cell"]["n_records"] >= 5000
         ]
         tell(f"  eps {low_epsilon} to {high_epsilon}, N >= 5000", rows, LOW, HIGH, LEAST_ERROR)
+        print(f"    {told_parts([row for row in rows if row['without'] >= ANSWERABLE])}")
     _report_white([item for item in items if item["cell"]["family"] == "gaussian"])
+
+
+def exact_within(items: list[dict[str, Any]], repeats: int = 400) -> float:
+    """Return the share of cells within the limits if all intervals covered 0.9, as alike in a run as they are."""
+    rng, found = np.random.default_rng(SEED), [(np.array([run["covered"] for run in i["runs"]]), i["d"]) for i in items]
+    alike = np.mean([own.var(ddof=1) * d for own, d in found])
+    alike /= np.mean([own.mean() * (1.0 - own.mean()) for own, _ in found])
+    inside = []
+    for own, d in found:
+        size = max(round(d / max(np.nan_to_num(alike), 1.0)), 1)
+        drawn = rng.binomial(size, 0.9, size=(repeats, own.size)) / size
+        reach = 2.0 * np.maximum(drawn.std(axis=1, ddof=1) / math.sqrt(own.size), LEAST_ERROR)
+        inside.append(np.abs(drawn.mean(axis=1) - 0.5 * (LOW + HIGH)) <= 0.5 * (HIGH - LOW) + reach)
+    return float(np.mean(inside))
+
+
+def told_parts(rows: list[dict[str, float]]) -> str:
+    """Return what the variance of linear regressions is made of: medians over cells."""
+    medians = {name: np.median([row[name] for row in rows if row[name] >= 0.0] or [math.inf]) for name in PARTS}
+    return ", ".join(f"{name} {value:.3f}" for name, value in medians.items())
 
 
 def _report_white(items: list[dict[str, Any]]) -> None:

@@ -119,24 +119,18 @@ def _draw_cell(index: int, rng: np.random.Generator) -> Cell:
     least, most = (0.05, 20.0) if model == "Poisson" else (0.02, 0.3)
     mean = float(np.exp(rng.uniform(np.log(least), np.log(most))))
     return Cell(
-        index=index,
-        model=model,
-        columns=real if columns == "real" else columns,
+        index=index, model=model, columns=real if columns == "real" else columns,
         n_features=int(np.rint(np.exp(rng.uniform(0.0, np.log(60.0))))),
         n_records=int(np.exp(rng.uniform(np.log(1000.0), np.log(50_000.0)))),
         correlation=float(rng.choice([0.0, rng.uniform(0.2, 0.95), 0.99], p=[0.3, 0.6, 0.1])),
-        intercept=bool(rng.uniform() < 0.7),
-        spread=float(rng.choice(spreads)),
+        intercept=bool(rng.uniform() < 0.7), spread=float(rng.choice(spreads)),
         noise_variance=float(np.exp(rng.uniform(np.log(0.02), np.log(10.0)))),
-        mean=mean if set_mean and model != "linear" else None,
-        tail=bool(rng.uniform() < 0.2),
+        mean=mean if set_mean and model != "linear" else None, tail=bool(rng.uniform() < 0.2),
         scale_error=float(rng.choice([1.0, 1.1, 1.3, 1.0 / 1.3], p=[0.55, 0.15, 0.15, 0.15])),
         records_error=float(rng.choice([1.0, 0.9, 1.1], p=[0.7, 0.15, 0.15])),
-        response_error=float(10.0 ** rng.uniform(-1.0, 1.0)),
-        schema=bool(rng.uniform() < 0.5),
-        epsilon=float(np.exp(rng.uniform(np.log(0.1), np.log(8.0)))),
-        delta=float(10.0 ** rng.uniform(-8.0, -5.0)),
-    )
+        response_error=float(10.0 ** rng.uniform(-1.0, 1.0)), schema=bool(rng.uniform() < 0.5),
+        epsilon=float(np.exp(rng.uniform(np.log(0.1), np.log(8.0)))), delta=float(10.0 ** rng.uniform(-8.0, -5.0)),
+    )  # fmt: skip
 
 
 def data_folder() -> Path | None:

@@ -58,16 +58,12 @@ def draw_design() -> list[Survey]:
     for index in range(CELLS):
         rng = np.random.default_rng([SEED, index])
         cell = Cell(
-            index=index,
-            family="binomial" if rng.random() < 0.3 else "gaussian",
-            source=str(rng.choice(SOURCES)),
-            response=int(rng.integers(1000)),
-            n_features=int(rng.integers(2, 9)),
+            index=index, family="binomial" if rng.random() < 0.3 else "gaussian", source=str(rng.choice(SOURCES)),
+            response=int(rng.integers(1000)), n_features=int(rng.integers(2, 9)),
             n_records=round(float(np.exp(rng.uniform(math.log(4000), math.log(50_000))))),
-            epsilon=round(float(np.exp(rng.uniform(math.log(0.7), math.log(4.0)))), 2),
-            feature_error=1.0,
+            epsilon=round(float(np.exp(rng.uniform(math.log(0.7), math.log(4.0)))), 2), feature_error=1.0,
             response_error=1.0,
-        )
+        )  # fmt: skip
         surveys.append(Survey(cell, weighted=index % 3 != 1, rows=int(rng.integers(2, 11)) if index % 3 else 1))
     return surveys
 

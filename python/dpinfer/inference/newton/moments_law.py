@@ -120,24 +120,30 @@ class MomentsLaw:
         ends = unit * np.array([chosen.least_spread, chosen.largest_spread])
         for _ in range(2):
             low, high = np.arcsinh(ends / small)
-            self._place(small * np.sinh(np.linspace(low, high, _SPREADS)))
+            places = np.linspace(low, high, _SPREADS)
+            width = small * np.cosh(places) * (high - low) / (_SPREADS - 1)
+            width[[0, -1]] *= 0.5
+            self._place(small * np.sinh(places), width)
             likely = np.flatnonzero(self.weight > math.exp(-_UNLIKELY))
             ends = self.spreads[[max(likely[0] - 1, 0), min(likely[-1] + 1, _SPREADS - 1)]]
 
-    def _place(self, spreads: FloatArray) -> None:
-        """Set nodes of the spread, with their weights by the trapezoidal rule: the centre is integrated out."""
+    def _place(self, spreads: FloatArray, width: FloatArray) -> None:
+        """Set nodes of the spread, with their weights for given widths: the centre is integrated out."""
         total, d = np.square(spreads) + self.noise, len(self.eigenvalues)
         energy = float(np.sum(np.square(self.eigenvalues - np.mean(self.eigenvalues))))
-        self.spreads, self.kept = spreads, np.square(spreads) / total
-        self.width = np.diff(np.concatenate((spreads[:1], 0.5 * (spreads[1:] + spreads[:-1]), spreads[-1:])))
+        self.spreads, self.width, self.kept = spreads, width, np.square(spreads) / total
         log_weight = np.log(self.width) - 0.5 * ((0.5 * d * (d + 1) - 1) * np.log(total) + energy / total)
         self.weight = np.exp(log_weight - log_weight.max())
 
-    def at(self, spreads: FloatArray) -> "MomentsLaw":
-        """Return the law with other nodes of the spread."""
+    def at(self, spreads: FloatArray, width: FloatArray) -> "MomentsLaw":
+        """Return the law with other nodes of the spread, of given widths."""
         law = copy.copy(self)
-        law._place(spreads)
+        law._place(spreads, width)
         return law
+
+    def every(self, step: int) -> "MomentsLaw":
+        """Return the law with one of `step` nodes."""
+        return self.at(self.spreads[::step], step * self.width[::step])
 
     def expected(self, centre: FloatArray, kept: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return eigenvalues of M that the release expects, and the means of these where they are above zero, (S, d).
@@ -346,7 +352,7 @@ class ErrorDraws(ErrorLaw):
 
     def __init__(self, law: MomentsLaw) -> None:
         d = len(law.eigenvalues)
-        super().__init__(law := law.at(law.spreads[:: int(np.clip(math.sqrt(d), 2, _MOST))]))
+        super().__init__(law := law.every(int(np.clip(math.sqrt(d), 2, _MOST))))
         far = 4.0 * (np.trace(law.scores.prior_covariance) + law.position @ law.position)
         near = np.clip(0.01 * np.min(self.noise.min(axis=1) / self._entry), 1e-12 * far, 1e-3 * far)
         centres = np.clip(self._middle + np.array([[-6.0], [6.0]]) * self._width, *law.ends)
@@ -366,10 +372,10 @@ class ErrorDraws(ErrorLaw):
             by_spread = special.logsumexp(by_offset + np.log(np.gradient(offsets, axis=1)), axis=1)
             likely = by_spread > by_spread.max() - _FLAT
             flat = by_offset > by_offset.max(axis=1, keepdims=True) - _FLAT
-            offsets = np.array([_finer(*row, _EDGE) for row in zip(offsets, by_offset, strict=True)])
-            before, spreads = law.spreads, _finer(law.spreads, by_spread - np.log(law.width), 0.0)
-            super().__init__(law := law.at(spreads))
-            offsets = np.stack([np.interp(spreads, before, part) for part in offsets.T], axis=1)
+            offsets = np.array([_finer(*row, _EDGE)[0] for row in zip(offsets, by_offset, strict=True)])
+            before, after = law.spreads, _finer(law.spreads, by_spread - np.log(law.width), 0.0)
+            super().__init__(law := law.at(*after))
+            offsets = np.stack([np.interp(law.spreads, before, part) for part in offsets.T], axis=1)
             resolved = bool(min(np.sum(likely), *np.sum(flat[likely], axis=1)) >= _RESOLVED)
         each = np.log(np.gradient(offsets, axis=1))
         between = np.arange(low, high + fine, fine)
@@ -447,10 +453,10 @@ def _dot(left: FloatArray, right: FloatArray) -> FloatArray:
     return np.asarray(np.sum(left * right, axis=1, keepdims=True))
 
 
-def _finer(nodes: FloatArray, log_density: FloatArray, below: float) -> FloatArray:
-    """Return as many nodes, that have equal parts of a power of a density: one that falls little between two of these.
+def _finer(nodes: FloatArray, log_density: FloatArray, below: float) -> tuple[FloatArray, FloatArray]:
+    """Return as many nodes, that have equal parts of a power of a density, and their widths: steps over that power.
 
-    The density is log-linear between nodes; `below` is the part below the first of them.
+    The density falls little between two of them; it is log-linear between nodes; `below` is the part below the first.
     """
     top, index = int(np.argmax(log_density)), np.arange(nodes.size)
     fall = log_density[top] - np.max(np.delete(log_density, top)[max(top - 1, 0) : top + 1])
@@ -458,7 +464,10 @@ def _finer(nodes: FloatArray, log_density: FloatArray, below: float) -> FloatArr
     place = np.interp(fine, index, nodes)
     power = np.exp(min(0.5, 3.0 / max(fall, 1e-300)) * (np.interp(fine, index, log_density) - log_density[top]))
     cumulative = np.append(0.0, np.cumsum(0.5 * (power[1:] + power[:-1]) * np.diff(place)))
-    return np.asarray(np.interp(np.linspace(below, 1.0 - _EDGE, nodes.size) * cumulative[-1], cumulative, place))
+    part = np.linspace(below, 1.0 - _EDGE, nodes.size) * cumulative[-1]
+    width = (part[1] - part[0]) / np.interp(part, cumulative, power)
+    width[[0, -1]] *= 0.5
+    return np.interp(part, cumulative, place), width
 
 
 def stratified(weight: FloatArray, size: int, sets: int, rng: np.random.Generator) -> IntArray:

@@ -11,7 +11,7 @@ from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import check_draws
 from dpinfer.inference.newton.glm_scores import BoundedScores
 from dpinfer.inference.newton.mixture import Mixture, mixture_of
-from dpinfer.inference.newton.scores import LinearScores, ModelScalePrior, NoiseScalePrior, Scores, WeakScalePrior
+from dpinfer.inference.newton.scores import LinearScores, NoiseScalePrior, Scores
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import NewtonRequest
@@ -107,15 +107,16 @@ def glm_newton_posterior(release: GlmNewtonRelease, request: NewtonRequest) -> P
 
 def noise_prior(release: NewtonRelease, model: LinearRegression, name: str) -> tuple[NoiseScalePrior, str]:
     """Return the prior of the noise variance, with its text for the summary."""
+    shape, rate = model.variance_shape, model.variance_rate
     if name == "weak":
-        loc = math.log(release.response_spread) + tuning.TUNING.log_scale_shift
+        loc, stddev = math.log(release.response_spread) + tuning.TUNING.log_scale_shift, tuning.TUNING.log_scale_stddev
         tail = float(special.ndtri(1.0 - _TAIL))
-        low, high = (math.exp(2.0 * (loc + sign * tail * tuning.TUNING.log_scale_stddev)) for sign in (-1.0, 1.0))
-        words = f"weak, 90% of it between {low:.3g} and {high:.3g} (squared units of the response)"
-        return WeakScalePrior(loc, tuning.TUNING.log_scale_stddev), f"Prior of the noise variance: {words}"
+        low, high = (math.exp(2.0 * (loc + sign * tail * stddev)) for sign in (-1.0, 1.0))
+        words = f"Prior of the noise variance: weak, 90% of it between {low:.3g} and {high:.3g}"
+        return lambda eta: -0.5 * np.square((eta - loc) / stddev), f"{words} (squared units of the response)"
     low, high = model.variance_prior_quantile([_TAIL, 1.0 - _TAIL])
-    words = f"the model's inverse gamma, 90% of it between {low:.3g} and {high:.3g}"
-    return ModelScalePrior(model.variance_shape, model.variance_rate), f"Prior of the noise variance: {words}"
+    words = f"Prior of the noise variance: the model's inverse gamma, 90% of it between {low:.3g} and {high:.3g}"
+    return lambda eta: -2.0 * shape * eta - rate * np.exp(-2.0 * eta), words
 
 
 def _posterior(

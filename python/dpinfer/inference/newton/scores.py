@@ -11,8 +11,9 @@ that were taken many standard deviations from their zero are left out: no such m
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from scipy.linalg import lapack
 
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
-from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws, stratified
+from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws, combined, stratified
 from dpinfer.models import LinearRegression
 from dpinfer.models.clipped_residuals import (
     chi_mean,
@@ -34,42 +35,13 @@ from dpinfer.models.whitening import shrink_moments
 from dpinfer.release import NewtonRelease
 
 SWEEPS = 4  # for the errors of the predictor
+# The log density of log sigma, up to a constant.
+NoiseScalePrior: TypeAlias = Callable[[FloatArray], FloatArray]
 _WIDE = np.linspace(math.log(2e-4), math.log(1.3), 500)  # log sigma around the spread of the responses
 _SAMPLED = np.linspace(-12.0, 12.0, 121)  # log sigma around that of the records, in standard deviations
 _FINE = np.linspace(-7.0, 7.0, 301)  # in standard deviations, when it is known about where
 _LEAST_EIGENVALUE = 1e-5  # of whitened second moments, which are about 1: keeps divisions finite
 _AVERAGED = 16  # matrices
-
-
-class NoiseScalePrior(Protocol):
-    """A prior of eta, the log of the noise's standard deviation."""
-
-    def log_density(self, log_scale: FloatArray) -> FloatArray:
-        """Return the log density up to a constant, shaped as `log_scale`."""
-
-
-@dataclass(frozen=True)
-class WeakScalePrior:
-    """eta ~ N(loc, stddev**2)."""
-
-    loc: float
-    stddev: float
-
-    def log_density(self, log_scale: FloatArray) -> FloatArray:
-        """Return the log density up to a constant, shaped as `log_scale`."""
-        return np.asarray(-0.5 * np.square((log_scale - self.loc) / self.stddev))
-
-
-@dataclass(frozen=True)
-class ModelScalePrior:
-    """exp(2 eta) ~ InvGamma(shape, rate), the model's own prior."""
-
-    shape: float
-    rate: float
-
-    def log_density(self, log_scale: FloatArray) -> FloatArray:
-        """Return the log density up to a constant, shaped as `log_scale`."""
-        return np.asarray(-2.0 * self.shape * log_scale - self.rate * np.exp(-2.0 * log_scale))
 
 
 @dataclass(frozen=True)
@@ -120,29 +92,16 @@ class Measured:
     prior_variance: FloatArray
 
     @property
-    def total(self) -> FloatArray:
-        """Sum of the precisions, (S,)."""
-        return np.asarray(self.precision.sum(axis=1))
-
-    @property
-    def mean_value(self) -> FloatArray:
-        """(S, d)."""
-        return np.asarray(np.einsum("st,sti->si", self.precision, self.value) / self.total[:, None])
-
-    @property
-    def mean_position(self) -> FloatArray:
-        """(S, d)."""
-        return np.asarray(self.precision @ self.positions / self.total[:, None])
+    def together(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean of the scores and of their positions, (S, d), and the variance of the former, (S, 1)."""
+        positions = np.broadcast_to(self.positions, self.value.shape)
+        return combined(self.value, positions, 1.0 / self.precision[..., None])
 
     def mean_scores(self, whitening: FloatArray) -> MeanScores:
         """Return the first row's information about the weights, in the coordinates of z."""
-        return MeanScores(
-            self.mean_value[0],
-            self.mean_position[0],
-            1.0 / float(self.total[0]),
-            float(self.sampling[0]),
-            np.linalg.inv(whitening).T * np.sqrt(self.prior_variance[0]),
-        )
+        value, position, noise = (part[0] for part in self.together)
+        factor = np.linalg.inv(whitening).T * np.sqrt(self.prior_variance[0])
+        return MeanScores(value, position, float(noise[0]), float(self.sampling[0]), factor)
 
     def without_noise(self, draws: MomentsDraws, whitening: FloatArray) -> FloatArray:
         """Return the weights' covariance without privacy noise, (d, d), averaged over M, of the first row."""
@@ -173,10 +132,10 @@ class Measured:
         M), the precision of u is M n^-1 M + that of the prior.  Weights are W'u.
         """
         basis, matrix = draws.basis, draws.matrix
-        mean_value, mean_position = self.mean_value @ basis, self.mean_position @ basis
-        target = mean_value + np.einsum("sij,sj->si", matrix, mean_position)
-        total, own = self.total[:, None], self.sampling[:, None] * draws.sampled
-        noise = 1.0 / total + own + draws.extra
+        value, position, noise = self.together
+        target = value @ basis + np.einsum("sij,sj->si", matrix, position @ basis)
+        own = self.sampling[:, None] * draws.sampled
+        noise = noise + own + draws.extra
         back = np.linalg.inv(whitening) @ basis
         pushed = back @ matrix
         precision = (pushed / noise[:, None, :]) @ np.swapaxes(pushed, 1, 2)
@@ -288,7 +247,7 @@ class LinearScores:
         # The residuals' spread around a fit of d weights is smaller than sigma by a factor sqrt(1 - d / N).
         centre = log_scale - 0.5 * math.log(1.0 - min(release.n_coef / release.n_records, 0.5))
         away = np.sqrt(sampling) * _SAMPLED
-        density = self._prior.log_density(centre[:, None] + away)
+        density = self._prior(centre[:, None] + away)
         density = density - (away + 0.5 * np.expm1(-2.0 * away)) / (2.0 * sampling)
         shares = np.exp(density - density.max(axis=1, keepdims=True))
         total = shares.sum(axis=1)

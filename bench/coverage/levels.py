@@ -15,7 +15,7 @@ beside quadrature on the records; differences in standard errors.
 
 --adult: Adult, income over 50K by age, hours and occupation; effects of occupations from a release of some rows beside
 those of a fit without privacy of the others.  Summed squared errors, weighed by occupations' shares, pooled over not:
-then less private house service, and both by fits of the same rows without privacy (prior sd: that of the others, or 2.5).
+then less private house service, and both by fits of the same rows without privacy (prior sd: of the others, or 2.5).
 """
 
 import argparse
@@ -295,11 +295,10 @@ def adult(repeats: int = 4) -> None:
         for epsilon in (0.5, 1.0, 3.0):
             errors = np.zeros((repeats, 4, len(labels)))
             for repeat in range(repeats):
-                rng = np.random.default_rng([SEED, 2, repeat])
-                order = rng.permutation(int(known.sum()))
-                mine, rest = order[:size], order[size:]
-                truth = _maximum_likelihood({name: value[rest] for name, value in columns.items()}, labels)
-                own = {name: value[mine] for name, value in columns.items()}
+                order = np.random.default_rng([SEED, 2, repeat]).permutation(int(known.sum()))
+                parts = order[:size], order[size:]
+                own, others = ({name: value[part] for name, value in columns.items()} for part in parts)
+                truth = _maximum_likelihood(others, labels)
                 fit = dpi.regression(
                     "income ~ age + hours + (1 | occupation)",
                     own,

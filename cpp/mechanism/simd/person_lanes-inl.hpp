@@ -349,12 +349,16 @@ class Persons : public PersonRows {
     const Vec here = level_of(all, weighed, peak.v, peak.factor), back = one_ / ratio;
     for (int side = 1; side >= -1; side -= 2) {
       const Vec move = side > 0 ? step : zero_ - step, times = side > 0 ? ratio : back;
+      Vec going = one_;
       Vec at = side > 0 ? peak.v : peak.v - step, by = side > 0 ? peak.factor : peak.factor * back;
       for (int node = 0; node < kMostSteps + kMostSteps; ++node, at = at + move, by = by * times) {
         const Vec rate = all * by, level = at * weighed - rate - half * at * at - here;
-        const Vec weight = select_less(least, level, exp(level), zero_);
+        const Vec weight = going * select_less(least, level, exp(level), zero_);
         if (all_at_most(weight, zero_)) break;
-        add(weight, by, rate);
+        // A lane that has ended stays so, and adds nothing, wherever the steps of the others take it: what a person
+        // adds is its own.
+        going = select_less(zero_, weight, one_, zero_);
+        add(weight, select_less(zero_, weight, by, zero_), select_less(zero_, weight, rate, zero_));
       }
     }
     return step;
@@ -392,14 +396,14 @@ class Persons : public PersonRows {
     const auto slant_of = [&](int j) { return fused(splat(steep), varying(j), splat(lean)); };
     for (int j = 0; j < rows_; ++j) {
       const Vec eta = fused(slant_of(j), middle, get(at_point_, j));
-      put(rates_, j, get(live_, j) * exp(minimum(eta, splat(kFarthest))));
+      put(rates_, j, get(live_, j) * exp(clamped(eta, -kLargestOdds, kFarthest)));
       put(truth_rates_, j, get(rates_, j));
     }
     double* means = crossed_;
     Peak last{zero_, one_, one_};
-    Vec step = zero_, top = zero_, total = zero_, c00 = zero_, c01 = zero_, c11 = zero_;
+    Vec step = zero_, top = zero_, total = zero_, c00 = zero_, c01 = zero_, c11 = zero_, going = one_;
     for (int k = 0; k < p_; ++k) put(sums_, k, zero_);
-    // Whether any lane counts, at the mode less or more steps.
+    // Whether any lane goes on, at the mode less or more steps.  As in walk(), a lane that has ended stays so.
     const auto node = [&](const Vec& v1, double* rates, bool first) {
       for (int k = 0; k < p_; ++k) put(means, k, zero_);
       add_columns(rates, means);
@@ -416,8 +420,10 @@ class Persons : public PersonRows {
         step = splat(kStepOfPeak) / square_root(fused(peak.factor, bent, one_) - across * across / peak.precision);
         top = level;
       }
-      const Vec share = select_less(least, level - top, exp(level - top), zero_);
+      const Vec share = going * select_less(least, level - top, exp(level - top), zero_);
+      going = select_less(zero_, share, one_, zero_);
       if (all_at_most(share, zero_)) return false;
+      const auto taken = [&](const Vec& value) { return select_less(zero_, share, value, zero_); };
       Vec m0 = zero_, m1 = zero_, m2 = zero_;
       const Vec scale = share * walk(peak, s0, t0, rest, kStepOfSpread, kLeastLevel,
                                      [&](const Vec& weight, const Vec& by, const Vec&) {
@@ -426,18 +432,19 @@ class Persons : public PersonRows {
                                        m1 = m1 + once;
                                        m2 = fused(once, by, m2);
                                      });
-      m0 = scale * m0;
-      m1 = scale * m1;
-      m2 = scale * m2;
+      m0 = taken(scale * m0);
+      m1 = taken(scale * m1);
+      m2 = taken(scale * m2);
       total = total + m0;
-      c00 = c00 + (m0 * t0 * t0 - m1 * (two * t0 * s0 + s0) + m2 * s0 * s0);
-      c01 = c01 + (m0 * t0 * t1 - m1 * (t0 * s1 + t1 * s0 + s1) + m2 * s0 * s1);
-      c11 = c11 + (m0 * t1 * t1 - m1 * (two * t1 * s1 + s2) + m2 * s1 * s1);
-      for (int k = 0; k < p_; ++k) put(sums_, k, fused(m1, get(means, k), get(sums_, k)));
+      c00 = c00 + taken(m0 * t0 * t0 - m1 * (two * t0 * s0 + s0) + m2 * s0 * s0);
+      c01 = c01 + taken(m0 * t0 * t1 - m1 * (t0 * s1 + t1 * s0 + s1) + m2 * s0 * s1);
+      c11 = c11 + taken(m0 * t1 * t1 - m1 * (two * t1 * s1 + s2) + m2 * s1 * s1);
+      for (int k = 0; k < p_; ++k) put(sums_, k, fused(m1, taken(get(means, k)), get(sums_, k)));
       return true;
     };
     node(middle, rates_, true);
     const Peak at_mode = last;
+    const Vec begun = going;
     for (int j = 0; j < rows_; ++j) {
       const Vec move = clamped(step * slant_of(j), -kLargestStart, kLargestStart);
       put(gaps_, j, exp(move));
@@ -452,6 +459,7 @@ class Persons : public PersonRows {
       }
       for (int j = 0; j < rows_; ++j) put(truth_rates_, j, get(rates_, j));
       last = at_mode;
+      going = begun;
     }
     put_pair(total, c00, c01, c11);
   }

@@ -48,7 +48,8 @@ STATISTIC: list[tuple[dpi.models.ConjugateModel, float]] = [
 
 def predicted(model: dpi.models.Model, method: str, n_records: int, epsilon: float) -> float:
     """Return what the plan of a fit says."""
-    plan = dpi.plan_fit(model, epsilon=epsilon, delta=DELTA, n_records=n_records, method=method)
+    target = "model" if method == "newton" else "auto"  # that of the posteriors below
+    plan = dpi.plan_fit(model, epsilon=epsilon, delta=DELTA, n_records=n_records, method=method, target=target)
     return plan.predicted_width
 
 

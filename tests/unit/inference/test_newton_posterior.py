@@ -13,7 +13,7 @@ from dpinfer.errors import NumericalError, ReleaseFormatError
 from dpinfer.inference.newton import checks, mixture, tuning
 from dpinfer.inference.newton import scores as scores_module
 from dpinfer.inference.newton.checks import prior_conflict
-from dpinfer.inference.newton.moments_law import ErrorDraws, ErrorLaw, MeanScores, MomentsDraws, MomentsLaw
+from dpinfer.inference.newton.moments_law import ErrorDraws, ErrorLaw, MeanScores, MomentsDraws, MomentsLaw, _finer
 from dpinfer.inference.newton.posterior import noise_prior
 from dpinfer.inference.newton.scores import LinearScores, Measured
 from dpinfer.models.clipped_residuals import (
@@ -540,3 +540,12 @@ def test_shrinkage_keeps_what_is_resolved_and_drops_what_is_not(rng):
     assert np.linalg.eigvalsh(vague.matrix)[0] > 0.0
     whitened = sharp.whitening @ truth @ sharp.whitening.T
     np.testing.assert_allclose(whitened, np.eye(4), atol=0.05)
+
+
+def test_nodes_weigh_what_their_places_say_of_an_exponential_law() -> None:
+    nodes = np.linspace(0.0, 30.0, 23)
+    for _ in range(3):
+        nodes, width = _finer(nodes, -nodes, 0.0)
+        # What the rule itself is off by, and up to 0.003 of the root of the law that lies beyond the last node.
+        found = [width @ (nodes**power * np.exp(-nodes)) for power in range(3)]
+        np.testing.assert_allclose(found, [1.0, 1.0, 2.0], rtol=0.015)

@@ -10,12 +10,12 @@ account loads what it does not need.  Processor time is less disturbed by whatev
 import argparse
 import re
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
 ACCOUNT = ["account", "--noise-multiplier", "20", "--sample-rate", "0.1", "--steps", "10000", "--delta", "1e-5"]
 UNUSED = {
@@ -33,17 +33,6 @@ def processor_seconds():
     return used.ru_utime + used.ru_stime
 
 
-def timed(arguments, repeats):
-    """Return the seconds of each of `repeats` runs after one that is not timed: by the clock, and of the processor."""
-    output(arguments)
-    seconds = []
-    for _ in range(repeats):
-        start, before = time.perf_counter(), processor_seconds()
-        output(arguments)
-        seconds.append((time.perf_counter() - start, processor_seconds() - before))
-    return zip(*seconds, strict=True)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=7)
@@ -55,24 +44,24 @@ def main():
             "dpinfer account": ["-m", "dpinfer", *ACCOUNT],
             "dpinfer demo": ["-m", "dpinfer", "demo", "--out", str(Path(folder) / "demo")],
         }
-        epsilon = re.match(r"epsilon <= ([0-9.]+) at delta", output(runs["dpinfer account"]).stdout)
-        assert epsilon is not None
-        demonstration = re.search(r"(\d+) of (\d+) true values", output(runs["dpinfer demo"]).stdout)
-        covered, of = map(int, demonstration.groups())
+        epsilon = re.match(r"epsilon <= ([0-9.]+) at delta", output(runs["dpinfer account"]).stdout)[1]
+        covered, of = map(int, re.search(r"(\d+) of (\d+) true values", output(runs["dpinfer demo"]).stdout).groups())
         # Nine 90% intervals: fewer than five cover with probability below 1e-3 when they are right.
         assert covered >= 5, covered
         for name, unused in UNUSED.items():
             loaded = output(["-X", "importtime", *runs[name]]).stderr
             for module in unused:
                 assert not re.search(rf"\| +{re.escape(module)}$", loaded, re.MULTILINE), (name, module)
-        print(f"epsilon {epsilon[1]}; {covered} of {of} true values in the demonstration's intervals")
+        print(f"epsilon {epsilon}; {covered} of {of} true values in the demonstration's intervals")
         print(f"seconds of a process, median of {repeats} (fastest to slowest): by the clock; of the processor")
         for name, arguments in runs.items():
-            shown = (
-                f"{statistics.median(seconds):6.3f}  ({min(seconds):.3f} to {max(seconds):.3f})"
-                for seconds in timed(arguments, repeats)
-            )
-            print(f"  {name:<18s} {'; '.join(shown)}")
+            seconds = []
+            for _ in range(repeats):
+                start, before = time.perf_counter(), processor_seconds()
+                output(arguments)
+                seconds.append((time.perf_counter() - start, processor_seconds() - before))
+            texts = [f"{median(each):6.3f} ({min(each):.3f} to {max(each):.3f})" for each in zip(*seconds, strict=True)]
+            print(f"  {name:<18s} {'; '.join(texts)}")
 
 
 if __name__ == "__main__":

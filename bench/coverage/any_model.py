@@ -5,13 +5,12 @@
 
 Parameters are drawn from the model's prior, features are AR(1) with 0.5 where the bounds of a run are simulated with
 independent ones. Intervals are 90%. Without privacy: the normal approximation at the mode. Widths are ratios of the
-intervals' widths before the maps of the parameters, medians over runs and parameters. --wrong: the records are not
-quite the model's (3% of responses are drawn at another parameter). --bare: the run is not given the sampler. --kept:
-runs are appended to this file, and those that are in it are not made again; so several processes share the runs, each
-from its own --first on. Models of a framework run through its adapter: "two-layer network" is a module of PyTorch in
-``from_torch``, "divorce rates" in ``from_numpyro``, "Weibull in JAX" in ``from_jax``; the others are NumPy code in
-``from_gradient``. The network in PyTorch has a twin there ("network"): the line says how far their releases with the
-same insecure key are apart at most, relative to an array's largest number.
+intervals' widths before the maps of the parameters, medians over runs and parameters. --wrong: 3% of responses are
+drawn at another parameter. --bare: the run is not given the sampler. --kept: runs are appended to this file, and those
+in it are not made again; several processes share the runs, each from its own --first on. Models of a framework run
+through its adapter: "two-layer network" (PyTorch), "divorce rates" (NumPyro), "Weibull in JAX"; the others are NumPy
+code. The network has a twin in NumPy: the line says how far their releases with the same insecure key are apart at
+most.
 """
 
 import argparse

@@ -1,11 +1,9 @@
 """The published coverage tables and figures (Tables 1 and 2, Figures 2 and 3).
 
 Every method on the same simulated runs: truth from the prior, 5000 records, 10^4 private steps, posterior.  Next to
-each published RMSE (mean +- standard deviation over 20 sets of reference points) stands the one measured here, with the
-Monte Carlo floor, the excess over it, the exact p-value of uniformity, the worst coordinate, the largest mean z-score
-in units of its own Monte Carlo error, coverage and relative width of the 90% intervals (coordinate with the smallest
-to the one with the largest; widths are medians over the runs, relative to the posterior without privacy), and the time.
-At the published K = 500 the floor is about 0.017: below that, no two methods can be told apart.
+each published RMSE stands the one measured here, with the Monte Carlo floor (0.017 at the published K = 500), the
+p-value of uniformity, the largest mean z-score, coverage and width of 90% intervals over those without privacy, and the
+time.
 
     python bench/coverage/coverage_tables.py [--runs 500] [--tables 1 2] [--out bench/results/coverage]
 

@@ -5,9 +5,8 @@
 
 Rare counts with structural zeros: the share of those and the rate are hardly told apart, and the posterior bends.
 Parameters are drawn from the prior. "newton" is ``run_newton``, whose normal posterior is widened by the curvature that
-is simulated; "newton, simulated" has the shape that simulated scores give it. "full rank" is the trace of gradients
-along a q with a full covariance (guide="full_rank", which makes its own settings from made-up records), with the normal
-posterior of its linear regression, or the "simulated" one, which may have any shape.
+is simulated; "newton, simulated" has the shape of simulated scores. "full rank" is the trace of gradients along a q
+with a full covariance, with the normal posterior of its linear regression, or the "simulated" one.
 A signal to stop prints what there is.  Intervals are 90%; widths are relative to the normal approximation without
 privacy, medians; below and above: the shares of truths beyond the 5% and the 95% end; flagged: the shares of posteriors
 whose summary says that they are not near normal.  --kept, --first: as in ``bench/coverage/any_model.py``.

@@ -1,12 +1,11 @@
 """The population's coefficients of families beyond linear and logistic regression, on responses that no model has made.
 
-Probit regressions of Adult's and other tables' binary responses (the link is wrong), negative binomial regressions of
-real counts and of simulated ones that no negative binomial law has, multinomial regressions of binned columns, and a
-censored Weibull regression as a user's own code, on positive columns.  Every fourth cell has the model's own responses.
-A run is a sample of N records with replacement; the truth is maximum likelihood of the whole population, and the
-sandwich without privacy (HC0) on the same sample stands beside it.  Populations that have no maximum likelihood
-(separated classes, counts with less variance than Poisson's) are left out.  The design is drawn from SEED, which was
-committed before any constant looked at it; constants may look at the even cells alone.
+Probit regressions of binary responses (the link is wrong), negative binomial regressions of real counts and of
+simulated ones that no negative binomial law has, multinomial regressions of binned columns, and a censored Weibull
+regression as a user's own code.  Every fourth cell has the model's own responses.  A run is a sample with replacement;
+the truth is maximum likelihood of the whole population, and HC0 without privacy stands beside it.  Populations without
+a maximum likelihood are left out.  SEED was committed before any constant looked at the design; constants may look at
+the even cells alone.
 
     python bench/coverage/families.py run --results FOLDER [--runs 12]     resumes
     python bench/coverage/families.py report --results FOLDER [--list]

@@ -7,8 +7,7 @@ was written before anything ran: 20261124.  It draws family (gaussian, binomial,
 epsilon (0.5, 1, 3) and tau (0.03 to 1.2; gaussian in units of the noise).  Even cells are seen, odd ones unseen; no
 constant was tuned on either.  A row takes cells by tau over the standard error that an effect has without pooling.
 Ratio: squared errors of the effects about their mean over the square of that standard error, summed over cells, pooled
-over not; largest: of a cell.  Flagged: the summary says that over a fifth of the features' directions are hidden, or
-has a warning.  The file takes up again.
+over not.  Flagged: over a fifth of the features' directions are hidden, or a warning.  The file takes up again.
 
 --agree: without noise to speak of (epsilon 10**6), effects and fixed coefficients beside lme4 (R), and the law of tau
 beside quadrature on the records; differences in standard errors.

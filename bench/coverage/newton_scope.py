@@ -1,10 +1,9 @@
 """Coverage, width and warnings of the private Newton posterior over a random design of cells, half of it unseen.
 
-The design (scope_cells.py) is drawn from a seed that was committed before any constant looked at it: linear
-regression with unknown noise variance, logistic, probit and Poisson regression; normal, mixed (numbers and indicators)
-and real columns with simulated responses; 1 to 60 features, 1000 to 50 000 records, epsilon from 0.1 to 8, priors,
-correlations, intercepts, rare outcomes; truths from the prior or fixed, one of them in its tail; declared scales wrong
-by 10 and 30%, the number of records by 10%.  Constants and thresholds look at the even cells alone.
+The design (scope_cells.py) is drawn from a seed that was committed before any constant looked at it: linear, logistic,
+probit and Poisson regression; normal, mixed (numbers and indicators) and real columns with simulated responses; 1 to 60
+features, 1000 to 50 000 records, epsilon from 0.1 to 8; truths from the prior or fixed; declared scales wrong by 10 and
+30%, the number of records by 10%.  Constants and thresholds look at the even cells alone.
 
     python bench/coverage/newton_scope.py run --results FOLDER [--half seen|unseen|both] [--cells 320] [--intervals 48]
     python bench/coverage/newton_scope.py report --results FOLDER [--list]     run goes on where it was stopped
@@ -12,15 +11,12 @@ by 10 and 30%, the number of records by 10%.  Constants and thresholds look at t
     python bench/coverage/newton_scope.py agree [--cells 320] [--every 7] [--judge chains|nuts]
     python bench/coverage/newton_scope.py auto [--cells 320] [--intervals 48]
 
-``ablate`` runs seen cells with one chosen number at a time as if it had not been chosen, with the same records and
-keys: coverage, width and interval score less those of the default, with errors over cells.  ``agree`` compares
-quantiles given sigma with those of many Hamiltonian chains, or NUTS (NumPyro), on the same density, written anew, in
-cells of at most 24 weights; linear ones with an intercept come again with responses far from zero.  All cells count,
-those that are `every` apart first.  ``auto`` sets the default's target beside the model's in seen cells, with the same
-records and keys.
-
-
-Real columns need DPINFER_DATA, a folder with the UCI sets; without it their cells are left out, and said so.
+``ablate`` runs seen cells with one chosen number at a time as if it had not been chosen, same records and keys:
+coverage, width and interval score less those of the default.  ``agree`` compares quantiles given sigma with those of
+many Hamiltonian chains, or NUTS (NumPyro), on the same density, written anew, in cells of at most 24 weights; linear
+ones with an intercept come again with responses far from zero.  All cells count, those that are `every` apart first.
+``auto`` sets the default's target beside the model's in seen cells. Real columns need DPINFER_DATA; without it their
+cells are left out, and said so.
 """
 
 import argparse

@@ -10,15 +10,12 @@ A cell is a population of records, a declared model and a budget.  Kinds: "well"
 "scale" (declared response_scale wrong by 60 to 100 000 times), "prior" (weights of 3 to 30 prior standard deviations),
 "collinear" (AR(1) of 0.99 and more, or a feature that is another but for 1%), "outliers" (errors of a t distribution
 with 1 to 3 degrees of freedom, or 5 to 20% of them 10 to 50 times larger), "link" (a quadratic or exponential mean;
-for outcomes a complementary log-log link, or 10 to 25% of them flipped), "features" (one or all of them 0.05 to 0.3
-times their declared size, reported as "small", or 3 to 20 times) and "whole" (a score in few whole numbers, of which a
-quarter to half are zero, as marks around the middle of their range are; its scale is right).
+for outcomes a complementary log-log link, or 10 to 25% of them flipped), "features" (0.05 to 0.3 times their declared
+size, reported as "small", or 3 to 20 times) and "whole" (few whole numbers, a quarter to half of them zero).
 
---model own: the models of any_model.py, with parameters from their priors and a declared number of records that
-is right within 28%.  Kinds: "well"; "features" (one or all of them 10 to 10 000 times their declared size; not for the
-negative binomial, whose sampler counts to the response); "records" (n_records ten times too small, or too large); and
-"range" (20% to all of the responses negative, or ten to a thousand times as large and one more, with the response
-declared "real"; not for the ordinal model, whose code takes any number for one of its levels).
+--model own: the models of any_model.py, n_records right within 28%.  Kinds: "well"; "features" (10 to 10 000 times
+their declared size; not for the negative binomial); "records" (n_records ten times too small, or too large); "range"
+(20% to all responses negative, or ten to a thousand times as large and one more; not for the ordinal model).
 """
 
 import argparse

@@ -9,8 +9,7 @@ off their figures.  Ours are `dpi.fit` with its defaults, replace_one adjacency 
 - slope: Awan and Wang (repro samples) against DP-CI-ERM.  95% intervals of a logistic slope, cut to [-10, 10].  Theirs
   are pure epsilon; ours (epsilon, 1e-6), which is weaker by that delta.
 - test: the same authors.  A linear slope at level 0.05 under mu-GDP with mu = 1; x and y clamped to [-2, 2].  Ours
-  rejects where zero lies outside of the 95% interval of the population's slope.  Rivals: a parametric bootstrap and
-  repro samples.
+  rejects where zero is outside of the 95% interval.  Rivals: a parametric bootstrap and repro samples.
 - newton: Avella-Medina, Bradshaw and Loh.  95% intervals of the third coefficient of a linear regression under mu-GDP
   with mu = 1.  They know the noise's standard deviation; ours does not.
 - exact: Ju, Awan, Gong and Rao; Xiong, Ju and Zhang.  Posteriors of a linear regression (n = 100, noise variance 2)

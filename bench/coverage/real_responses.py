@@ -1,10 +1,10 @@
 """Coverage and width for the population's coefficients over a random design of tables with their own responses.
 
-Populations are the numeric columns of UCI tables, each as the response to others, Adult's income, and simulated
-populations whose errors are skewed, heavy-tailed or of unequal spread, whose mean is bent, or whose features are long,
-and normal ones.  A run is a sample of N records with replacement; the truth is least squares, or maximum likelihood, of
-the whole population.  The robust interval without privacy (HC0) of the same sample stands beside it.  The design is
-drawn from SEED, which was committed before any constant looked at it; constants may look at the even cells alone.
+Populations are the numeric columns of UCI tables, each as the response to others, Adult's income, and simulated ones
+whose errors are skewed, heavy-tailed or of unequal spread, whose mean is bent, or whose features are long, and normal
+ones.  A run is a sample of N records with replacement; the truth is least squares, or maximum likelihood, of the whole
+population, and HC0 without privacy stands beside it.  The design is drawn from SEED, which was committed before any
+constant looked at it; constants may look at the even cells alone.
 
     python bench/coverage/real_responses.py run --results FOLDER [--half seen|unseen|both] [--runs 24] [--processes 2]
     python bench/coverage/real_responses.py report --results FOLDER [--list];  real_responses.py far
@@ -14,8 +14,7 @@ drawn from SEED, which was committed before any constant looked at it; constants
 `targets` sets both targets side by side wherever the population's is predicted more than 10% wider than the model's,
 with interval scores (Gneiting and Raftery 2007); `small` does so for 120 other cells, of 300 to 1500 records.
 `sketch` runs six populations: 20 000 records, six features.  `far` counts false alarms of a group of far records.
-
-Real tables need DPINFER_DATA, a folder with the UCI sets; without it their cells are left out, and said so.
+Real tables need DPINFER_DATA; without it their cells are left out, and said so.
 """
 
 import argparse

@@ -6,10 +6,8 @@
 
 DP-SEP is honest: Poisson sampling, noise of the sum that is released, settings by one rule of public numbers that was
 chosen on simulated data.  DP-VI has the published settings (tables 6 and 7) with its noise calibrated to the same
-epsilon, and once more with Adam's rate at least 1e-3, as some published rates barely move. "_long" makes five times the
-passes.  With --validation a tenth of the training records takes the place of the test records, which are not looked at:
-how the norm and the passes of clipped SEP were chosen. Means and standard deviations over splits; standard errors are
-the latter over the root of their number.
+epsilon, and once more with Adam's rate at least 1e-3.  "_long" makes five times the passes.  With --validation a tenth
+of the training records takes the place of the test records.  Means and standard deviations over splits.
 """
 
 import argparse

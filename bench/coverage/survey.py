@@ -1,16 +1,14 @@
 """Coverage and width with survey weights and clusters, beside the design-based intervals without privacy.
 
 Populations are those of real_responses.py: tables with their own responses and simulated ones.  Weights are
-Adult's own (the census's fnlwgt), or follow a feature and chance, and are cut off at five times their mean, as agencies
-do.  Clusters are neighbours by a response's residual and chance, of 2 to 10 rows; a run samples whole clusters.
-Clusters are protected, or with --rows the rows of the 60 cells that have clusters.  The truth is the weighted fit of
-the whole population.  The design is drawn from SEED; no constant of the library was chosen on it.
+Adult's own, or follow a feature and chance, and are cut off at five times their mean.  Clusters are neighbours by a
+response's residual and chance, of 2 to 10 rows.  Clusters are protected, or with --rows the rows of the 60 cells that
+have them.  The truth is the weighted fit of the population.  No constant of the library was chosen on the design.
 
     python bench/coverage/survey.py run --results FOLDER [--runs 20] [--rows]     resumes
     python bench/coverage/survey.py report --results FOLDER [--list]
     python bench/coverage/survey.py check                      the reference beside R's package `survey`, where R is
-
-Real tables need DPINFER_DATA, a folder with the UCI sets; without it their cells are left out.
+    Real tables need DPINFER_DATA; without it their cells are left out.
 """
 
 import argparse

@@ -4,10 +4,8 @@
 
 Simulated records, 3 features and an intercept, weights from N(0, 1) (logistic: N(0, 0.5**2)), prior N(0, 2.5**2); a
 private Newton fit at epsilon 1, delta 1e-5.  An analyst who knows nothing of privacy fits the same model to each
-synthetic set without privacy (least squares, or the mode and curvature of the likelihood), and combines the sets.
-90% intervals: share that holds the true weights, weights of a run taken together, with its standard error over runs;
-median width relative to the analysis of the records themselves.
-
+synthetic set, and combines the sets.  90% intervals: share that holds the true weights, with its standard error over
+runs; median width relative to the analysis of the records themselves.
 "direct" is the posterior; "mixture" and "moments" are the rules of SyntheticSets.combine, for sets of the size of the
 records and of 10 times that; "one set" is the power twin, one set taken for the records.
 """

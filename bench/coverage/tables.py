@@ -3,16 +3,16 @@
     python bench/coverage/tables.py [--runs 12] [--only wine ...] [--epsilons 1 3] [--target auto] [--processes 1]
     python bench/coverage/tables.py --only sex --samples --coefficient "sex[T.Male]" --epsilons 1 --runs 40
 
-Schemas are those of examples/. An interval of 90% counts what the records leave open, too; the estimate from these
-very records lies closer to the centre than the truth does, so that shares above 90% are expected where records leave
-more open than the noise. The estimates without privacy are least squares, or the mode with the same prior (logistic),
-of the same rows, with robust standard errors (HC0); with --samples a run's rows are drawn from the table with
-replacement, and the estimates of the whole table are to be covered, by HC0 of the sample, too.  "off" is the distance
-of the coefficient that is farthest from its estimate, in these errors: its median over runs. Errors are standard errors
-over runs, coefficients of one run taken together. The power twin are intervals that do not count the noise: the fitted
-centre with the width without privacy. "MCSE" is the largest Monte Carlo error of an interval's end, in posterior
-standard deviations: its median over runs, and the largest of all. "sigma" is the share of runs that hold the residuals'
-standard deviation, "false scale" that whose summary doubts the response's bounds, which are right.
+Schemas are those of examples/. An interval counts what the records leave open, too, so that shares above 90% are
+expected where they leave more open than the noise. The estimates without privacy are least squares, or the mode with
+the same prior (logistic), of the same rows, with robust standard errors (HC0); with --samples a run's rows are drawn
+from the table with replacement, and the estimates of the whole table are to be covered, by HC0 of the sample, too.
+"off" is the distance of the coefficient that is farthest from its estimate, in these errors: its median over runs.
+Errors are standard errors over runs, coefficients of one run taken together. The power twin are intervals that do not
+count the noise: the fitted centre with the width without privacy. "MCSE" is the largest Monte Carlo error of an
+interval's end, in posterior standard deviations: its median over runs, and the largest of all. "sigma" is the share of
+runs that hold the residuals' standard deviation, "false scale" that whose summary doubts the response's bounds, which
+are right.
 
 DPINFER_DATA names the folder of the tables.  Run k has seed k, however many processes share the runs out.
 """

@@ -9,13 +9,11 @@ released by release_unknown, and the fit gets the rest.  Coverage of 90% interva
 Carlo error over runs; widths relative to the posterior without privacy of the same columns in the same units, whose
 coverage stands beside it.  Posteriors are as users get them: their Monte Carlo error is printed too.
 
-power: linear regression on the features of power-plant by run_newton.  "public" knows means and standard deviations of
-features and the scale of the responses; "n_records" releases the number of records alone; "bounds" the bounds of
-features and responses, which set centres and scales; "both" both.
-adult: logistic regression on Adult's columns by run_newton.  "public" has the schema of examples/adult.toml; "all"
-releases the number of records, the bounds of age, fnlwgt and hours, and all categories.  Rare labels are then "other",
-so that only weights of columns and labels that both schemas have are compared; what merging alone does is in the line
-without privacy.
+power: linear regression on power-plant's features.  "public" knows means and standard deviations of features and the
+scale of the responses; "n_records" releases the number of records alone; "bounds" all bounds; "both" both.
+adult: logistic regression on Adult's columns. "public" has the schema of examples/adult.toml; "all" releases n, the
+bounds of age, fnlwgt and hours, and all categories. Rare labels are then "other": only weights that both schemas have
+are compared; what merging alone does is in the line without privacy.
 count: a proportion by run_statistic where the number of records is released: plugged in, and integrated out.
 """
 

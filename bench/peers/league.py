@@ -12,20 +12,16 @@ exactly (Balle and Wang 2018) but where the paper's own formula is part of the m
 Linear regression, noise variance unknown:
 - "Analyze-Gauss, noise-aware": Dwork et al. (2014), one noisy matrix of (x, y); a normal posterior whose covariance has
   the matrix's noise, as errors in variables.
-- "AdaSSP, bootstrap": Wang (2018), its ridge and its split; parametric bootstrap of Ferrando, Wang and Sheldon (2022)
-  around it, for which a quarter of the budget releases the responses' squares; "basic": the estimate less the
-  quantiles of the errors, which corrects once for a ridge that shrinks.
-- "Hessian mixing": Lev, Shenfeld, Srinivasan, Ligett and Wilson (2026), iterative Hessian mixing with their number of
-  rounds, sketch size, split and accounting, as in the authors' code; three quarters of the budget, the responses'
-  squares one.  It has no intervals of its own.  "bootstrap": as above, basic, as its steps shrink too.
-  "noise-aware": a normal posterior of what it releases.
+- "AdaSSP, bootstrap": Wang (2018), its ridge and its split; parametric bootstrap of Ferrando, Wang and Sheldon (2022),
+  for which a quarter of the budget releases the responses' squares; "basic": the estimate less the errors' quantiles.
+- "Hessian mixing": Lev, Shenfeld, Srinivasan, Ligett and Wilson (2026), as in the authors' code; three quarters of the
+  budget, the responses' squares one.  It has no intervals: "bootstrap", basic, or a normal posterior of its release.
 - "Gibbs-SS-Noisy": Bernstein and Sheldon (2019), the library's baseline, with public moments; features bounded by 4.
 Logistic regression:
 - "objective perturbation": Kifer, Smith and Thakurta (2012) with half of the budget; normal intervals after Wang,
   Kifer and Lee (2019), Hessian and squared gradients with a quarter each.
-- "noisy gradient descent": Avella-Medina, Bradshaw and Loh (2023), Mallows weights, a number of steps of order log N,
-  nine tenths of the budget; sandwich intervals with a noisy matrix, and with the noise of the steps carried through
-  them.  It is told the extreme slopes at the truth, from which its step length and number of steps follow.
+- "noisy gradient descent": Avella-Medina, Bradshaw and Loh (2023), Mallows weights, 0.9 of the budget; sandwich
+  intervals with the noise of the steps.  It is told the extreme slopes at the truth, from which its steps follow.
 - "the same, noise not counted": plug-in intervals at a private estimate, as after DP-SGD.
 The bound is the least width of one noisy bounded sum of scores with everything else known.
 """

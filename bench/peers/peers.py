@@ -13,10 +13,8 @@ the library sums them in whitened coordinates, from dense columns and from those
 the same batch, everybody's sums agree.  Then processor time on one core, interleaved; ratios to the library's pass,
 within a repeat, as median with quartiles.  Last, what a unit of information costs at equal epsilon.
 
-Fits: from arrays to a result at epsilon = 1, processor time: a first fit in a fresh process, which compiles what is
-compiled, and a second one; medians over processes. Log loss on Adult's test set; for methods with intervals, how many
-of 57 weights without privacy they hold, and their width relative to that without privacy. Intervals that count the
-noise should hold most of these weights, which have no noise. Adult is in DPINFER_DATA.
+Fits: from arrays to a result at epsilon = 1, processor time: a first fit in a fresh process and a second one; medians.
+Log loss on Adult's test set (DPINFER_DATA); of intervals, how many of 57 weights without privacy they hold, and widths.
 """
 
 import argparse

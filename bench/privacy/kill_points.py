@@ -1,10 +1,9 @@
 """Kill processes with SIGKILL at random moments: nothing lost, nothing half-written, nothing charged or drawn twice.
 
 Four kinds of victim, each killed again and again until it gets through:
-  fit    a private run with a ledger and a checkpoint, which then saves its release.  After every kill the ledger is
-         whole and holds at most one charge, the checkpoint is whole or absent and keeps its key, the release is whole
-         or absent.  In the end there is one release, equal to that of a run that was not disturbed (a fixed key takes
-         the place of the system's), one charge, no checkpoint, and no part of one.
+  fit    a private run with a ledger and a checkpoint, which then saves its release.  After every kill all three are
+         whole, or absent.  In the end there is one release, with the bits of an undisturbed run (a fixed key takes the
+         place of the system's), one charge, and no checkpoint.
   sep    the same for DP-SEP of a network.
   study  a coverage study with a checkpoint folder; in the end the undisturbed result, bit for bit.
   save   a process that saves releases of different lengths over one file; after every kill the file is one of them.

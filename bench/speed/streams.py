@@ -5,11 +5,9 @@
 
 Answer first: a stream gives the bits of the run in memory.  Then a generated file (.npy, read and mapped; Parquet where
 pyarrow is installed) is fitted in a process of its own, cold: the pages of the file are dropped from the system's cache
-before every pass and before every plain read, which alternate; where the machine does other work too, the fastest of
-both say more than their medians.  Memory is the peak of what the process has of its own (sampled), and beside it the
-peak with the file's pages that it has mapped, which the system takes back when it likes.
-Last, warm fits over two decades of rows, and one of few rows, which shows what a pass costs whatever it reads.  The
-folder needs as many bytes as one file, which is deleted after its fit.
+before every pass and before every plain read, which alternate.  Memory is the peak of what the process has of its own,
+and beside it the peak with the file's pages that it has mapped.  Last, warm fits over two decades of rows, and one of
+few rows.  The folder needs as many bytes as one file, which is deleted after its fit.
 """
 
 import argparse

@@ -10,8 +10,8 @@ from dpinfer._arrays import FloatArray
 
 _PHASES = 60, 60, 100, 150, 150  # of learning a metric and the length of a step
 _LEAST, _WANTED = 0.2, 0.8  # acceptance: a chain below this begins elsewhere, the mean
-_FEWEST_LEAPS, _MOST_LEAPS = 3, 14
-_NUTS_CHAINS, _NUTS_WARM_UP = 4, 1000
+_FEWEST_LEAPS, _MOST_LEAPS = 3, 14  # of a step: drawn anew each time, the latter left out
+_NUTS_CHAINS, _NUTS_WARM_UP = 4, 1000  # chains of NumPyro's sampler, and their draws before
 
 
 def hamiltonian_draws(

@@ -12,7 +12,7 @@ from dpinfer.models.person_model import PersonModel
 __all__ = ["MadeUp"]
 
 
-_PERSONS = 2 * N_DRAWS // PERSON_DRAWS
+_PERSONS = 2 * N_DRAWS // PERSON_DRAWS  # whose draws are as many as those of a record
 
 
 class MadeUp:

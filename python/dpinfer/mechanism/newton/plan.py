@@ -30,12 +30,12 @@ _POPULATION: tuple[tuple[float, dict[str, tuple[float, ...]]], ...] = (
     (0.004, {"geometry": (0.02, 0.03, 0.05), "bread": (0.12,), "sizes": (0.03,), "meat": (0.07,)}),
     (0.0, {"geometry": (0.02, 0.03, 0.04), "bread": (0.08,), "sizes": (0.04,), "meat": (0.09,)}),
 )
-_LENGTHS, _POPULATION_LOCALISE = (0.012,), (0.0135,) * 4
+_LENGTHS, _POPULATION_LOCALISE = (0.012,), (0.0135,) * 4  # of the budget, as above
 _RARE = 0.006  # of the budget: which stretched directions are those of few records, told by thousands of others
 # Of a model as code: passes with scores and matrices, which find the coordinates as well; two thirds of those of _OWN.
 _OWN_LOCALISE = (0.024,) * 9
 _CLUSTERS = 0.04  # of the budget: the sizes of the sums of clusters, as of scores
-_POPULATION_MEASURE = (0.1, 0.2, 0.7)
+_POPULATION_MEASURE = (0.1, 0.2, 0.7)  # of what is left, to each measurement of the scores
 
 
 @dataclass(frozen=True, kw_only=True)

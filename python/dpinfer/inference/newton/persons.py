@@ -25,7 +25,7 @@ _NODES = 400  # of tau, from one end of its likelihood to the other
 _BEYOND = 8.0  # standard deviations of the likelihood
 _NARROW = 1e-3  # spread that a drawn parameter has left, over that of its likelihood: next to nothing
 # Of a pair of a binary response, further than so many standard deviations from zero: its likelihood is nearer to normal
-# with a twelfth of the run's ridge, by exact quadrature; coverage of the seen half is the same with both.
+# with a twelfth of the run's ridge.  Chosen on one cell, that of `bench/coverage/people.py agree`, by exact quadrature.
 _FAR, _LESS_RIDGE = 4.0, 12.0
 _CANDIDATES, _AT_ONCE = (128, 4096), 2**18  # of a law, more where fewer than _DRAWS count; and in memory at once
 

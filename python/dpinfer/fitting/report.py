@@ -328,9 +328,9 @@ def _warnings(content: ReportContent) -> str:
 
 def _diagnostics(content: ReportContent, posterior: Posterior) -> str:
     """Return how far the numbers can be relied on: in words, then in numbers."""
-    error, known = posterior.monte_carlo_error([0.05, 0.95]), posterior.diagnostics
+    error, known = posterior.summary().monte_carlo, posterior.diagnostics
     lines = known.verdict.splitlines()
-    if not error.drawn:
+    if error is None or not error.drawn:
         lines.insert(0, "The posterior was computed without random draws.")
     elif not any(line.startswith("Monte Carlo error") for line in lines):
         worst = float(np.max(np.asarray(error.quantile) / posterior.stddev))

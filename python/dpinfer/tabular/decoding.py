@@ -136,7 +136,8 @@ def _numbers(raw: RawColumn, markers: frozenset[str]) -> FloatArray:
     if isinstance(raw, np.ndarray):
         numbers = raw.astype(np.float64)
     else:
-        numbers = np.fromiter(map(number_of, raw), np.float64, len(raw))
+        known = {text: number_of(text) for text in set(raw)}
+        numbers = np.fromiter(map(known.__getitem__, raw), np.float64, len(raw))
     numbers[np.isin(numbers, [number_of(marker) for marker in markers])] = np.nan
     # Minus zero, which "-0" is among fractions and not among whole numbers, is zero.
     return numbers + 0.0
@@ -152,7 +153,7 @@ def _codes(raw: RawColumn, column: Column, markers: frozenset[str]) -> npt.NDArr
     code_of = dict.fromkeys(markers, _MISSING) | code_of | {None: _MISSING}
     texts = texts_of(raw)
     codes = {text: code_of.get(text_of(text), _UNKNOWN) for text in set(texts)}
-    return np.fromiter((codes[text] for text in texts), dtype=np.intp, count=len(texts))
+    return np.fromiter(map(codes.__getitem__, texts), np.intp, len(texts))
 
 
 def refuses_lines(schema: Schema) -> bool:

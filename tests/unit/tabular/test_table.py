@@ -1,6 +1,7 @@
 """Reading tables: the encoding against hand-made arrays, and refusals that show nothing of the file."""
 
 import gzip
+import itertools
 import os
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from dpinfer.errors import PrivacyLeakWarning, RecordError, SchemaError
 from dpinfer.tabular import Schema, UnreadTable, read_table, schema_from_data
 from dpinfer.tabular import table as module
-from dpinfer.tabular.reading import check_header
+from dpinfer.tabular.reading import _columns, _fields, check_header
 
 SECRET = "Zx77-SECRET-Qw"
 SCHEMA = {
@@ -221,6 +222,23 @@ def test_quoted_fields(tmp_path):
     made = schema(table={"delimiter": " "})
     body = HEADER.replace(",", " ") + '"a b"  20 clerk yes \n  b   30  "cook"   no\n'
     np.testing.assert_array_equal(read_table(write(tmp_path, body), made).X[:, 0], [0.2, 0.3])
+
+
+@pytest.mark.parametrize("delimiter", [",", " "])
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_lines_together_are_lines_one_by_one(delimiter, width):
+    parts = [b"", b"a", delimiter.encode(), b"\r", b'"', b"\0", "\u00e9".encode(), b"\xff"]
+    lines = [b"".join(line) for line in itertools.product(parts, repeat=4)]
+    taken = 0
+    for chunk in [*([line] for line in lines), *itertools.pairwise(lines), [None, b"a,a"]]:
+        rows = [_fields(line, delimiter) for line in chunk]
+        columns = _columns(chunk, delimiter, width)
+        if columns is not None:
+            taken += 1
+            assert list(map(list, zip(*columns, strict=True))) == rows
+        elif delimiter == "," and width > 1 and all(isinstance(row, list) and len(row) == width for row in rows):
+            assert any(b'"' in line for line in chunk)
+    assert (taken > 0) == (delimiter == "," and width > 1)
 
 
 def test_a_line_of_quotes_is_read_in_linear_time(tmp_path):

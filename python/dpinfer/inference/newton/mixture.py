@@ -14,6 +14,7 @@ from dpinfer.inference.newton.checks import count_unresolved
 from dpinfer.inference.newton.moments_law import ErrorDraws, MomentsLaw
 from dpinfer.inference.newton.sampler import SampledErrors
 from dpinfer.inference.newton.scores import GivenMoments, Scores
+from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.request import NewtonRequest
 from dpinfer.models.base import sigmoid, softplus_inverse
@@ -21,8 +22,7 @@ from dpinfer.models.base import sigmoid, softplus_inverse
 __all__ = ["Mixture", "MonteCarloError", "mixture_of", "monte_carlo_error", "theta_of_draws"]
 
 
-_LEVELS = (0.05, 0.95)  # ends of 90% intervals
-_FARTHEST, _BISECTIONS = 4.4, 13  # 5% quantiles are within 4.36 spreads (Cantelli's inequality): to a thousandth of one
+_LEVELS = np.array([0.05, 0.95])  # ends of 90% intervals
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ def monte_carlo_error(location: FloatArray, variance: FloatArray, sets: int) -> 
     distribution function there, divided by the density (Doss, Flegal, Jones and Neath 2014, with the distribution
     function of each normal in place of an indicator).
     """
+    ends = NormalMixtures.from_draws(location, variance).quantile(_LEVELS)
     location, variance = (part.reshape(-1, sets, part.shape[1]) for part in (location, variance))
     mean = location.mean(axis=(0, 1))
     total = variance.mean(axis=(0, 1)) + np.square(location - mean).mean(axis=(0, 1))
@@ -66,13 +67,8 @@ def monte_carlo_error(location: FloatArray, variance: FloatArray, sets: int) -> 
 
     scale, spread = np.sqrt(variance), np.sqrt(total)
     worst = np.zeros_like(mean)
-    for level in _LEVELS:
-        low, high = mean - _FARTHEST * spread, mean + _FARTHEST * spread
-        for _ in range(_BISECTIONS):
-            middle = 0.5 * (low + high)
-            below = special.ndtr((middle - location) / scale).mean(axis=(0, 1)) < level
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        z = (0.5 * (low + high) - location) / scale
+    for end in ends:
+        z = (end - location) / scale
         density = (np.exp(-0.5 * z**2) / scale).mean(axis=(0, 1)) / np.sqrt(2.0 * np.pi)
         worst = np.maximum(worst, error(special.ndtr(z)) / density)
     least = 1e-300 * np.maximum(total, 1.0)

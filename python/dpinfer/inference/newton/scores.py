@@ -17,11 +17,11 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import lapack
 
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws, combined, stratified
+from dpinfer.inference.posterior.theta import inverse_factors
 from dpinfer.models import LinearRegression
 from dpinfer.models.clipped_residuals import (
     chi_mean,
@@ -141,9 +141,7 @@ class Measured:
         precision = (pushed / noise[:, None, :]) @ np.swapaxes(pushed, 1, 2)
         np.einsum("sii->si", precision)[:] += 1.0 / self.prior_variance
         factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
-        inverse = np.empty_like(factor)
-        for one, of in zip(inverse, factor, strict=True):
-            one[:] = lapack.dtrtri(of.T)[0].T
+        inverse = inverse_factors(factor)
         told = np.einsum("sij,sj->si", inverse, np.einsum("sij,sj->si", pushed, target / noise))
         # A draw of u, and of what sampling adds to the score; what the scores miss of that.
         drawn = rng.standard_normal((2, *told.shape))

@@ -133,6 +133,10 @@ class Posterior:
         return ParameterSpace.of(self.model, self.n_params, self.units)
 
     @cached_property
+    def _summary(self) -> PosteriorSummary:
+        return summarise(self)
+
+    @cached_property
     def _mapped_draws(self) -> FloatArray:
         """Draws with a fixed seed, for coordinates that the model's map mixes."""
         return self.sample(_MAP_DRAWS, seed=_MAP_SEED)
@@ -375,7 +379,7 @@ class Posterior:
 
         **Privacy.** Post-processing of a Release.
         """
-        return summarise(self)
+        return self._summary
 
     def to_arviz(
         self,

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import lapack
 
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.mixture import NormalMixtures, ThetaMarginals
@@ -201,6 +202,14 @@ class IndependentTheta:
         return theta
 
 
+def inverse_factors(factor: FloatArray) -> FloatArray:
+    """Return the inverses of lower triangular matrices, (S, n, n)."""
+    inverse = np.empty(factor.shape)
+    for one, of in zip(inverse, factor, strict=True):
+        one[:] = lapack.dtrtri(of.T)[0].T
+    return inverse
+
+
 @dataclass(frozen=True)
 class DrawnTheta:
     """Joint draws of the optimum with a Gaussian q around each: theta | draw s ~ N(location_s, covariance of q).
@@ -224,12 +233,14 @@ class DrawnTheta:
 
     @cached_property
     def _q_variance(self) -> FloatArray:
-        if self.q_stddev is not None:
-            return self.q_stddev**2
-        return np.stack([np.sum(inverse**2, axis=0) for inverse in self._inverse_factors()])
+        return self._of_q[0] if self.q_stddev is None else self.q_stddev**2
 
-    def _inverse_factors(self) -> FloatArray:
-        return np.asarray(np.linalg.inv(np.asarray(self.q_factor)))
+    @cached_property
+    def _of_q(self) -> tuple[FloatArray, FloatArray]:
+        """Variances of a full q, (S, n), and its mean covariance, (n, n)."""
+        inverse = inverse_factors(np.asarray(self.q_factor))
+        rows = inverse.reshape(-1, inverse.shape[2])
+        return np.einsum("sij,sij->sj", inverse, inverse), rows.T @ rows / len(inverse)
 
     @cached_property
     def marginals(self) -> ThetaMarginals:
@@ -247,15 +258,14 @@ class DrawnTheta:
         between = np.atleast_2d(np.cov(self.location, rowvar=False, bias=True))
         if self.q_stddev is not None:
             return np.asarray(between + np.diag(np.mean(self._q_variance, axis=0)))
-        rows = self._inverse_factors().reshape(-1, self.location.shape[1])
-        return np.asarray(between + rows.T @ rows / self.location.shape[0])
+        return np.asarray(between + self._of_q[1])
 
     def combined(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mean and variance, (S, k) each, of linear combinations of theta given each draw; `rows` is (k, n)."""
         mean = self.location @ rows.T
         if self.q_stddev is not None:
             return mean, np.asarray(self._q_variance @ np.square(rows).T)
-        return mean, np.sum(np.square(self._inverse_factors() @ rows.T), axis=1)
+        return mean, np.sum(np.square(inverse_factors(np.asarray(self.q_factor)) @ rows.T), axis=1)
 
     def variance_parts(self) -> VarianceParts:
         """Return the parts, computed when the draws were made."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from dpinfer._arrays import FloatArray, IntArray
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
@@ -231,6 +231,8 @@ class CategoryCounts:
         def excess(tilt: float) -> float:
             means = (weight @ counts for weight, (_, counts, _) in zip(tilted(tilt), tables, strict=True))
             return float(sum(means)) - self.n_records
+
+        from scipy import optimize  # slow to import
 
         bound = 1.0
         while bound < 1e12 and excess(-bound) * excess(bound) > 0.0:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import linalg, optimize
+from scipy import linalg
 
 from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
@@ -276,6 +276,8 @@ def information_mode(
 
 def _climb(density: _Density, stages: int) -> None:
     """Centre the density at its mode, in rounds of L-BFGS."""
+    from scipy import optimize  # slow to import
+
     for _ in range(stages):
         mode = optimize.minimize(
             lambda x: tuple(-part for part in density(x)),

@@ -41,10 +41,4 @@ void bind_regression_rows(py::module_& module) {
            py::arg("n_features") = py::none(), py::arg("weights").noconvert() = py::none())
       .def("sample", &sample_rows, StandardArithmetic(), py::arg("key"), py::arg("step"), py::arg("sample_rate"));
   define_passes(rows);
-  rows.def("add_score_sizes", &add_sizes<RegressionOutput::score_sizes>, StandardArithmetic(), py::arg("total"),
-           py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"),
-           py::arg("edges").noconvert())
-      .def("add_curvature_sizes", &add_sizes<RegressionOutput::curvature_sizes>, StandardArithmetic(), py::arg("total"),
-           py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"),
-           py::arg("edges").noconvert());
 }

@@ -252,9 +252,9 @@ void add_matrix(const Rows& self, PartialSum& sum, const PyResiduals& residuals,
 }
 
 // Indicators of how large scores or curvatures are, between edges that increase.
-template <RegressionOutput kOutput>
-void add_sizes(const PyRegressionRows& self, PartialSum& sum, const PyResiduals& residuals,
-               const Array<double>& transform, double bound, const Array<double>& edges) {
+template <RegressionOutput kOutput, typename Rows>
+void add_sizes(const Rows& self, PartialSum& sum, const PyResiduals& residuals, const Array<double>& transform,
+               double bound, const Array<double>& edges) {
   RegressionPass pass = make_pass(self, kOutput, transform, bound);
   set_residuals(pass, self, residuals);
   pass.edges = finite("edges", edges, edges.size());
@@ -276,6 +276,12 @@ void define_passes(py::class_<Rows>& rows) {
            py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"))
       .def("add_score_products", &add_matrix<RegressionOutput::squares, Rows>, StandardArithmetic(), py::arg("total"),
            py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"))
+      .def("add_score_sizes", &add_sizes<RegressionOutput::score_sizes, Rows>, StandardArithmetic(), py::arg("total"),
+           py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"),
+           py::arg("edges").noconvert())
+      .def("add_curvature_sizes", &add_sizes<RegressionOutput::curvature_sizes, Rows>, StandardArithmetic(),
+           py::arg("total"), py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"),
+           py::arg("edges").noconvert())
       .def_property_readonly("n_coef", &Rows::n_coef);
 }
 

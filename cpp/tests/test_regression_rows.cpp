@@ -19,6 +19,7 @@ using Sum = std::vector<std::int64_t>;
 struct Data {
   int n_features;
   std::vector<double> x, y, transform, loc, centre, slope;
+  std::vector<double> edges{0.05, 0.2, 0.2, 0.5, 1.0, 2.0};
 
   // What is not zero of x, as sparse rows have it.
   std::vector<double> values;
@@ -79,6 +80,9 @@ RegressionPass pass_of(const Data& data, const Kind& kind, double bound = 1.5) {
   pass.residual_bound = bound;
   pass.scale_weight = kind.output == RegressionOutput::scores && !kind.has_table ? 0.5 : 0.0;
   if (kind.has_table) pass.table = {data.centre, data.slope, -3.0, 0.125};
+  if (kind.output == RegressionOutput::score_sizes || kind.output == RegressionOutput::curvature_sizes) {
+    pass.edges = data.edges;
+  }
   return pass;
 }
 
@@ -177,7 +181,12 @@ int main() {
     Records narrow_records = records_of(data);
     narrow_records.features = narrow.data();
     narrow_records.is_float32 = true;
-    for (const Kind& kind : kinds()) {
+    std::vector<Kind> all = kinds();
+    for (const Likelihood link : {Likelihood::logistic, Likelihood::gaussian, Likelihood::poisson}) {
+      all.push_back({RegressionOutput::score_sizes, link, false});
+      all.push_back({RegressionOutput::curvature_sizes, link, false});
+    }
+    for (const Kind& kind : all) {
       const RegressionPass pass = pass_of(data, kind);
       const Sum want = sum_of(portable, data, kind, 1.7, 1, nullptr, 1.5, false, 1.0);
       CHECK(emulated_sum(records_of(data), pass, lattice, {1, 1, 32}) == want);
@@ -186,7 +195,7 @@ int main() {
       const Sum narrow_want = sum_of(portable, rounded, kind, 1.7, 1, nullptr, 1.5, false, 1.0);
       CHECK(emulated_sum(narrow_records, pass, lattice, {4, 128, 32, ThreadOrder::backwards}) == narrow_want);
       // By products: what a record contributes is found by the same code for every link.
-      if (n_features != 7 || (kind.link != Likelihood::gaussian && !kind.has_table)) continue;
+      if (n_features != 7 || !pass.edges.empty() || (kind.link != Likelihood::gaussian && !kind.has_table)) continue;
       CHECK(emulated_products(narrow_records, pass, lattice, 1) == narrow_want);
     }
   }

@@ -127,13 +127,18 @@ int device_attribute(cudaDeviceAttr attribute) {
 // What makes two passes the same graph, with other numbers in it.
 struct PassShape {
   int n_directions;
-  bool is_matrix;
+  bool is_matrix, is_size;
   std::size_t length, n_centre, n_slope;
   bool operator==(const PassShape&) const = default;
 };
 
 PassShape shape_of(const RegressionPass& pass, std::size_t length) {
-  return {pass.n_directions, pass.output != RegressionOutput::scores, length, pass.table.centre.size(),
+  const bool is_size = !pass.edges.empty();
+  return {pass.n_directions,
+          !is_size && pass.output != RegressionOutput::scores,
+          is_size,
+          length,
+          pass.table.centre.size(),
           pass.table.slope.size()};
 }
 
@@ -153,9 +158,10 @@ class CapturedPass {
         by_column_(static_cast<std::size_t>(n_coef) * static_cast<std::size_t>(shape.n_directions + 1)),
         centre_(shape.n_centre),
         slope_(shape.n_slope),
+        edges_(shape.is_size ? shape.length - 1 : 0),
         result_(shape.length),
         total_(shape.length) {
-    if (shape.n_directions <= cuda::kMostProductDirections) {
+    if (!shape.is_size && shape.n_directions <= cuda::kMostProductDirections) {
       product_ = cuda::product_kernel(shape.n_directions, shape.is_matrix);
       launch_.shared = product_.shared_bytes(n_coef);
       if (launch_.shared > static_cast<std::size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))) {
@@ -186,10 +192,12 @@ class CapturedPass {
     tiles.task.transform = tiles.task.by_column = tiles.task.loc = nullptr;  // the host's
     tiles.task.centre = centre_.device.data();
     tiles.task.slope = slope_.device.data();
+    tiles.task.edges = edges_.device.data();
     tiles_.set(std::span<const cuda::TilePass>(&tiles, 1));
     by_column_.set(tile_columns(pass));
     centre_.set(pass.table.centre);
     slope_.set(pass.table.slope);
+    edges_.set(pass.edges);
     check(cudaGraphLaunch(ready_, stream_));
     check(cudaStreamSynchronize(stream_));
     std::copy(result_.data(), result_.data() + result_.size(), part.begin());
@@ -241,6 +249,7 @@ class CapturedPass {
     by_column_.upload(stream_);
     centre_.upload(stream_);
     slope_.upload(stream_);
+    edges_.upload(stream_);
     if (product_.run != nullptr) {
       enqueue_product();
     } else {
@@ -278,7 +287,7 @@ class CapturedPass {
   int tile_records_;
   Launch launch_;
   Public<cuda::TilePass> tiles_;
-  Public<double> by_column_, centre_, slope_;
+  Public<double> by_column_, centre_, slope_, edges_;
   PinnedArray<std::int64_t> result_;
   DeviceArray<std::uint64_t> sums_, total_;
   cudaStream_t stream_ = nullptr;

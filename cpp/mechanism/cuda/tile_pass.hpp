@@ -35,12 +35,17 @@ inline int tile_records(int n_coef, int n_directions) {
   return fitting < kMostTileRecords ? fitting : kMostTileRecords;
 }
 
+DPINFER_INLINE RegressionNumbers numbers_of(const RegressionTask& task, std::int64_t row, double square,
+                                            double predictor) {
+  const bool has_response = task.output != RegressionOutput::moments;
+  return {{has_response ? task.records.response[row] : 0.0}, {predictor}, {square}, {1.0}};
+}
+
 // Finds what a record contributes along its z, from |z|^2 and the linear predictor.  Returns false, and zeros, for a
 // record that takes no part: z is then to be taken as 0.
 DPINFER_INLINE bool find_factors(const RegressionTask& task, std::int64_t row, double square, double predictor,
                                  double& factor, double& extra) {
-  const bool has_response = task.output != RegressionOutput::moments;
-  const RegressionNumbers numbers{{has_response ? task.records.response[row] : 0.0}, {predictor}, {square}, {1.0}};
+  const RegressionNumbers numbers = numbers_of(task, row, square, predictor);
   RegressionFactors found = regression_factors(task, numbers);
   Vec looked_at[kLookedAt];
   hold_inside(task, numbers.square, found, looked_at);
@@ -51,12 +56,18 @@ DPINFER_INLINE bool find_factors(const RegressionTask& task, std::int64_t row, d
   return alive;
 }
 
-// The same from z, which becomes 0, with the linear predictor behind it.
+// The same from z, which becomes 0, with the linear predictor behind it; of an indicator, `factor` is the place of its
+// one.
 DPINFER_INLINE void find_factors_of(const RegressionTask& task, std::int64_t row, double* z, double& factor,
                                     double& extra) {
   const int m = task.n_directions;
   Vec square = splat(0.0);
   for (int k = 0; k < m; ++k) square = fused({z[k]}, {z[k]}, square);
+  if (task.is_size()) {
+    const RegressionFactors found = regression_factors(task, numbers_of(task, row, square.value, z[m]));
+    factor = place_of_size(task, size_of(task, found, square).value, found.size.value);
+    return;
+  }
   if (find_factors(task, row, square.value, z[m], factor, extra)) return;
   for (int k = 0; k < m; ++k) z[k] = 0.0;
 }
@@ -64,6 +75,14 @@ DPINFER_INLINE void find_factors_of(const RegressionTask& task, std::int64_t row
 DPINFER_INLINE std::uint64_t rounded(double a, double b) {
   const Vec magic = splat(kRoundMagic);
   return (as_bits(fused({a}, {b}, magic)) - as_bits(magic)).value;
+}
+
+// Counts the tile's records in those places of `sums` that are this thread's.
+DPINFER_INLINE void add_tile_sizes(const RegressionTask& task, int count, const double* factor, std::uint64_t* sums,
+                                   int thread, int n_threads) {
+  for (int k = thread; k < task.released_length(); k += n_threads) {
+    for (int r = 0; r < count; ++r) sums[k] += factor[r] == k ? one_of_sizes(task) : 0U;
+  }
 }
 
 // Adds the tile's scores to those of `sums` that are this thread's.
@@ -136,6 +155,8 @@ DPINFER_INLINE void add_tile(const TilePass& pass, std::int64_t first, int count
   each([&](int thread, int n_threads) {
     if (task.is_matrix()) {
       add_tile_triangles(task, count, z, factor, sums, thread, n_threads);
+    } else if (task.is_size()) {
+      add_tile_sizes(task, count, factor, sums, thread, n_threads);
     } else {
       add_tile_scores(task, count, z, factor, extra, sums, thread, n_threads);
     }

@@ -2,6 +2,10 @@
 // one record each, as many as a vector has.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
 #include "common/simd.hpp"
 #include "common/special.hpp"
 #include "mechanism/simd/clipping-inl.hpp"
@@ -112,6 +116,35 @@ DPINFER_NOINLINE RegressionFactors regression_factors(const RegressionTask& task
   if (task.output == RegressionOutput::squares) return {weight * weight * psi * psi, splat(0.0), size};
   const Vec share = weight * (minimum(size / splat(task.scale_unit), splat(1.0)) - splat(task.scale_centre));
   return {weight * psi, task.scale_weight != 0.0 ? share * splat(task.scale_weight) : splat(0.0), size};
+}
+
+// The size that an indicator is of.
+DPINFER_INLINE Vec size_of(const RegressionTask& task, const RegressionFactors& found, const Vec& square) {
+  const Vec factor = absolute(found.factor);
+  if (task.output == RegressionOutput::curvature_sizes) return square_root(factor * square);
+  return factor * square_root(square);
+}
+
+// The interval of a size: -1 of a record that is not finite.  On a GPU std::upper_bound finds a wrong one: nvcc 13.0
+// leaves the std::advance in it out of the code.
+DPINFER_INLINE int place_of_size(const RegressionTask& task, double size, double other) {
+  if (!(size <= kFinite && other <= kFinite)) return -1;
+  int first = 0;
+  int last = task.n_edges;
+  while (first < last) {
+    const int middle = (first + last) / 2;
+    if (size < task.edges[middle]) {
+      last = middle;
+    } else {
+      first = middle + 1;
+    }
+  }
+  return first;
+}
+
+// An indicator's one.
+DPINFER_INLINE std::uint64_t one_of_sizes(const RegressionTask& task) {
+  return static_cast<std::uint64_t>(std::min(task.unit, std::floor(task.clip_norm)));
 }
 
 inline constexpr int kLookedAt = 4;

@@ -189,18 +189,14 @@ DPINFER_NOINLINE void add_few(const RegressionTask& task, int count, const Regre
 // Adds the indicators of `count` records' sizes.  A record that is not finite is in no interval.
 DPINFER_NOINLINE void add_sizes(const RegressionTask& task, int count, const RegressionGroup& group,
                                 const RegressionFactors& found, std::uint64_t* sums) {
-  const Vec factor = absolute(found.factor);
-  const bool curved = task.output == RegressionOutput::curvature_sizes;
-  const Vec size = curved ? square_root(factor * group.square) : factor * square_root(group.square);
   double sizes[kLanes];
   double others[kLanes];
-  store(sizes, size);
+  store(sizes, size_of(task, found, group.square));
   store(others, found.size);
-  const double* const last = task.edges + task.n_edges;
-  const auto one = static_cast<std::uint64_t>(std::min(task.unit, std::floor(task.clip_norm)));
+  const std::uint64_t one = one_of_sizes(task);
   for (int r = 0; r < count; ++r) {
-    if (sizes[r] <= kFinite && others[r] <= kFinite)
-      sums[std::upper_bound(task.edges, last, sizes[r]) - task.edges] += one;
+    const int place = place_of_size(task, sizes[r], others[r]);
+    if (place >= 0) sums[place] += one;
   }
 }
 

@@ -176,11 +176,11 @@ class BayesianMultinomialRegression(_Classifier):
     >>> import numpy as np
     >>> from dpinfer import BayesianMultinomialRegression
     >>> rng = np.random.default_rng(1)
-    >>> X = rng.uniform(0.0, 10.0, size=(4000, 1))
-    >>> y = np.where(rng.uniform(0.0, 10.0, size=4000) < X[:, 0], "car", np.where(X[:, 0] < 2.0, "foot", "bike"))
+    >>> X = rng.uniform(0.0, 10.0, size=(20_000, 1))
+    >>> y = np.where(rng.uniform(0.0, 10.0, size=20_000) < X[:, 0], "car", np.where(X[:, 0] < 2.0, "foot", "bike"))
     >>> classes = ("foot", "bike", "car")
-    >>> model = BayesianMultinomialRegression(n_records=4000, classes=classes, data_bounds=(0.0, 10.0)).fit(X, y)
-    >>> model.predict([[1.0], [9.0]]).tolist(), model.coef_.shape
+    >>> model = BayesianMultinomialRegression(n_records=20_000, classes=classes, data_bounds=(0.0, 10.0)).fit(X, y)
+    >>> model.predict([[0.0], [9.0]]).tolist(), model.coef_.shape
     (['foot', 'car'], (2, 1))
     """
 

@@ -163,8 +163,6 @@ def fit(
     planned: Any = {name: options.pop(name) for name in _PLAN_OPTIONS if name in options}  # type: ignore[misc]
     leaks, parts = check_leaks(options.pop("leaks", ())), options.pop("parts", ())
     X, method = _on_backend(options.pop("backend", "cpu"), X, method)
-    if records_of(X).on_gpu:
-        planned.setdefault("target", "model")
     given: Any = options
     foreign = set(given) - {"clusters", *RunSettings.__dataclass_fields__}
     if foreign:

@@ -1,6 +1,8 @@
 """Rows on a GPU: the bits of the CPU, refusals.  Without a GPU, `-DDPINFER_CUDA=EMULATED` runs its code on the host."""
 
+import functools
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -29,6 +31,24 @@ def cuda():
     return module
 
 
+@pytest.fixture
+def way(monkeypatch):
+    """The module; without one, the host's rows stand in for the GPU's, so that the way to them is always tested."""
+    try:
+        from dpinfer.mechanism import _cuda as module
+
+        if module.device_count() > 0:
+            return module
+    except ImportError:
+        pass
+    module = types.ModuleType("dpinfer.mechanism._cuda")
+    module.device_count, module.free_bytes = lambda: 1, lambda: 2**32
+    module.DeviceRows = _native.RegressionRows
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(mechanism, "_cuda", module, raising=False)
+    return module
+
+
 def records(name):
     rng = np.random.default_rng(4)
     X = rng.normal(size=(N, D))
@@ -38,9 +58,9 @@ def records(name):
     return X, rng.poisson(np.exp(eta)).astype(float) if name == "poisson" else (eta > rng.normal(size=N)).astype(float)
 
 
-def run(name, X, y, **options):
-    model = MODELS[name]
-    plan = dpi.plan_newton(model, target_epsilon=2.0, target_delta=1e-5, n_records=N)
+def run_of(name, X, y, *, target="model", **options):
+    model = options.pop("model", MODELS[name])
+    plan = dpi.plan_newton(model, target_epsilon=2.0, target_delta=1e-5, n_records=N, target=target)
     given = {"plan": plan, "n_records": N, "random_source": InsecureRNG(5), "n_threads": 1}
     if name == "linear":
         given["response_scale"] = 1.0
@@ -53,9 +73,11 @@ def bits(release):
     return arrays
 
 
+@pytest.mark.parametrize("target", ["model", "population"])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_run_has_the_bits_of_the_cpu(cuda, name):
+def test_a_run_has_the_bits_of_the_cpu(way, name, target):
     X, y = records(name)
+    run = functools.partial(run_of, target=target)
     assert bits(run(name, mechanism.CudaRows(X), y)) == bits(run(name, X, y))
     narrow = X.astype(np.float32)
     assert bits(run(name, mechanism.CudaRows(narrow), y)) == bits(run(name, narrow, y))
@@ -63,10 +85,10 @@ def test_a_run_has_the_bits_of_the_cpu(cuda, name):
     assert bits(run(name, mechanism.CudaRows(narrow), y)) != bits(run(name, X, y))
 
 
-def test_fit_makes_its_passes_there(cuda, monkeypatch):
+def test_fit_makes_its_passes_there(way, monkeypatch):
     made = []
-    rows = cuda.DeviceRows
-    monkeypatch.setattr(cuda, "DeviceRows", lambda **arrays: (made.append(1), rows(**arrays))[1])
+    rows = way.DeviceRows
+    monkeypatch.setattr(way, "DeviceRows", lambda **arrays: (made.append(1), rows(**arrays))[1])
     X, y = records("logistic")
     options = {"epsilon": 2.0, "delta": 1e-5, "n_records": N}
     one, other = (
@@ -74,6 +96,7 @@ def test_fit_makes_its_passes_there(cuda, monkeypatch):
         for given, backend in (((X, y), {"method": "newton"}), ((X, y), {"backend": "cuda"}))
     )
     assert made == [1]
+    assert one.plan.mechanism.target == other.plan.mechanism.target == "population"
     assert bits(one.release) == bits(other.release)
     given = dpi.fit(MODELS["logistic"], mechanism.CudaRows(X), y, random_source=InsecureRNG(5), **options)
     assert bits(given.release) == bits(one.release)
@@ -108,7 +131,9 @@ def test_sums_of_awkward_sizes(cuda, n, d, m, narrow):
     if n > 1:
         X[0, 0], X[n // 2, d - 1], X[n - 1] = np.nan, np.inf, 1e30
         y[n // 3] = -np.inf
-    residuals = _native.Residuals(link="gaussian", loc=rng.normal(size=d + narrow) / d, bound=1.0, **NO_TABLE)
+    loc, edges = rng.normal(size=d + narrow) / d, np.array([1e-3, 0.1, 0.5, 0.5, 3.0, 40.0])
+    residuals = _native.Residuals(link="gaussian", loc=loc, bound=1.0, **NO_TABLE)
+    uncut = _native.Residuals(link="gaussian", loc=loc, bound=np.inf, **NO_TABLE)
     scale = {"scale_weight": 0.7, "scale_unit": 1.5, "scale_centre": 0.4}
     sums = []
     records = {"features": X.astype(np.float32) if narrow else X, "response": y, "intercept": narrow}
@@ -116,26 +141,35 @@ def test_sums_of_awkward_sizes(cuda, n, d, m, narrow):
         where = {"transform": transform, "bound": 2.0}
         score, scaled = (_native.PartialSum(length=length, max_norm=3.0) for length in (m, m + 1))
         matrices = [_native.PartialSum(length=m * (m + 1) // 2, max_norm=3.0) for _ in range(3)]
+        sizes = [_native.PartialSum(length=len(edges) + 1, max_norm=1.0) for _ in range(2)]
         rows.add_scores(score, residuals, **where)
         rows.add_scores(scaled, residuals, **where, **scale)
         rows.add_second_moments(matrices[0], **where)
         rows.add_score_products(matrices[1], residuals, **where)
         rows.add_curvature(matrices[2], residuals, **where)
-        sums.append([total.integers for total in (score, scaled, *matrices)])
+        rows.add_score_sizes(sizes[0], uncut, transform=transform, bound=np.inf, edges=edges)
+        rows.add_curvature_sizes(sizes[1], uncut, **where, edges=edges)
+        sums.append([total.integers for total in (score, scaled, *matrices, *sizes)])
     for one, other in zip(*sums, strict=True):
         assert np.any(one) or n == 1
         np.testing.assert_array_equal(one, other)
 
 
-def test_what_a_gpu_does_not_take_is_refused(cuda):
+def test_runs_that_a_gpu_does_not_take_are_refused(way):
     X, y = records("logistic")
     rows = mechanism.CudaRows(X)
     with pytest.raises(TypeError, match="not CudaRows"):
-        run("logistic", rows, y, unit=mechanism.Units(np.arange(N)))
+        run_of("logistic", rows, y, unit=mechanism.Units(np.arange(N)))
+    weighted = dpi.models.LogisticRegression(D, survey_weights=dpi.models.SurveyWeights(largest=4.0))
+    with pytest.raises(TypeError, match="without units or weights"):
+        run_of("logistic", rows, np.column_stack((y, np.ones(N))), model=weighted, target="population")
     with pytest.raises(TypeError, match="got RowSource"):
         mechanism.CudaRows(mechanism.rows_of_arrays(X, y))
     with pytest.raises(BackendUnavailableError, match="more memory"):
         mechanism.CudaRows(np.broadcast_to(0.0, (2**40, 2)))
+
+
+def test_rows_that_are_too_wide_are_refused(cuda):
     device = cuda.DeviceRows(features=np.zeros((2, 6200)), response=np.zeros(2), intercept=False)
     total = _native.PartialSum(length=1, max_norm=1.0)
     with pytest.raises(ValueError, match="about 6000"):

@@ -16,6 +16,7 @@ from dpinfer._version import __version__
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.accounting.guarantee import caution_of_delta
 from dpinfer.errors import FallbackWarning
+from dpinfer.mechanism.layout import has_weights
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.glm import GlmNewton
 from dpinfer.mechanism.newton.linear import LinearNewton
@@ -315,7 +316,7 @@ def _takes(model: Any, plan: NewtonPlan, unit: Units | Clusters | None) -> tuple
     """Return what the run can do with records."""
     if isinstance(model, OwnModel):
         return ("blocks", "units", "sites") if isinstance(model, PersonModel) else ("sites",)
-    of_rows = () if unit is not None else ("sparse",) if plan.target == "population" else ("sparse", "cuda")
+    of_rows = () if unit is not None else ("sparse",) if has_weights(model) else ("sparse", "cuda")
     return ("blocks", "units", "parts", "sites", *of_rows)
 
 

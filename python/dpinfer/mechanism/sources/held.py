@@ -284,10 +284,7 @@ class CudaRows(HeldRows):
     @property
     def demands(self) -> Mapping[str, str]:
         """A run with passes on a GPU."""
-        text = (
-            "{name} must be an array, not CudaRows: run_newton alone takes them, for target 'model' and without units"
-        )
-        return {"cuda": text}
+        return {"cuda": "{name} must be an array, not CudaRows: run_newton alone takes them, without units or weights"}
 
     def to_gpu(self) -> Records:
         """Return these."""

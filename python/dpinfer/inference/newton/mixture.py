@@ -76,11 +76,11 @@ def monte_carlo_error(location: FloatArray, variance: FloatArray, sets: int) -> 
 
 
 _GROWTH = 1.3, 2.0  # ends of the factor by which draws grow
-_SETS, _BATCHES = 32, 64  # independent sets of draws, and batches of these at most
+_SETS = 32  # independent sets of draws
 _HIDDEN_DRAWS = 16  # of a set, where errors are drawn
 _CHAINS, _WARM_UP = 8, 100  # of a set, where a sampler draws them; its steps before, unless the request has others
 _ENTRIES, _MOST_DRAWS = 50_000, 16  # else draws of a set, as many as entries of factors allow
-_KEPT_ENTRIES = 20_000_000  # of factors, in all: 160 MB
+_KEPT = (2_000_000, 16), (20_000_000, 64)  # entries of factors and batches: while draws cost little; in all, 160 MB
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def mixture_of(scores: Scores, request: NewtonRequest) -> Mixture:
         errors = ErrorDraws(law)
     of_set = _CHAINS if request.sampler is not None else _HIDDEN_DRAWS
     size = _SETS * (of_set if errors else int(np.clip(_ENTRIES // d**2, 1, _MOST_DRAWS)))
-    most = int(np.clip(_KEPT_ENTRIES // (size * d**2), 1, _BATCHES))
+    few, most = (int(np.clip(entries // (size * d**2), 1, top)) for entries, top in _KEPT)
     kept: list[tuple[FloatArray, ...]] = []
     wanted = 2 if errors else 1
     while True:
@@ -144,10 +144,11 @@ def mixture_of(scores: Scores, request: NewtonRequest) -> Mixture:
         location, variance, factor, misfit = (np.concatenate(part) for part in zip(*kept, strict=True))
         error = monte_carlo_error(location, variance, _SETS)
         worst = float(np.max(error.quantile))
-        if worst < tuning.TUNING.aim or wanted >= most:
+        aim, end = (tuning.TUNING.fine, few) if wanted < few else (tuning.TUNING.aim, most)
+        if worst < aim or wanted >= most:
             break
-        growth = float(np.clip(1.2 * (worst / tuning.TUNING.aim) ** 2, *_GROWTH))
-        wanted = min(math.ceil(growth * wanted), most)
+        growth = float(np.clip(1.2 * (worst / aim) ** 2, *_GROWTH))
+        wanted = min(math.ceil(growth * wanted), end)
     report(100, 100)
     if errors is None and count_unresolved(scores.noisy, scores.stddev):
         worst = max(worst, tuning.TUNING.rough)

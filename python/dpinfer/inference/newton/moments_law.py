@@ -440,12 +440,16 @@ class ErrorDraws(ErrorLaw):
         for node in np.unique(of):
             own, parts = np.flatnonzero(of == node), np.flatnonzero(self._of == node)
             logs = error[own] @ self._told[parts].T - 0.5 * np.square(error[own]) @ self._precision[parts].T
-            log_weight[own] -= special.logsumexp(self._log[parts] + logs / _WIDER**2, axis=1)
+            logs = self._log[parts] + logs / _WIDER**2
+            top = logs.max(axis=1)
+            log_weight[own] -= top + np.log(np.sum(np.exp(logs - top[:, None]), axis=1))
         by_set = log_weight.reshape(-1, sets)
-        weight = np.exp(by_set - by_set.max(axis=0))
-        again = np.stack([stratified(weight[:, k], size // sets, 1, rng) * sets + k for k in range(sets)], axis=1)
-        error, of = error[again.ravel()], of[again.ravel()]
-        return self._moments_given(error, of, [part[again.ravel()] for part in centre], sets, rng)
+        ends = np.cumsum(np.exp(by_set - by_set.max(axis=0)), axis=0)
+        ends = (ends / ends[-1] + np.arange(sets)).T.ravel()
+        place = (np.arange(size // sets)[:, None] + rng.uniform(size=(size // sets, sets))) * (sets / size)
+        again = np.searchsorted(ends, (place + np.arange(sets)).ravel()) % len(by_set) * sets
+        again += np.tile(np.arange(sets), size // sets)
+        return self._moments_given(error[again], of[again], [part[again] for part in centre], sets, rng)
 
 
 def _dot(left: FloatArray, right: FloatArray) -> FloatArray:

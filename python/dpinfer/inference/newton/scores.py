@@ -221,7 +221,8 @@ class LinearScores:
         checked = self._measured(log_scale, self._checked)
         found = self._measured(log_scale, self._last).given(draws, self.whitening, rng, checked)
         missed, variance = self._scale_misfit(log_scale)
-        _, centre, sampling = self._population(log_scale)
+        nodes, which = np.unique(log_scale, return_inverse=True)
+        _, centre, sampling = (part[which] for part in self._population(nodes))
         return replace(
             found,
             misfit=np.column_stack((found.misfit, np.sum(np.square(missed) / variance, axis=1))),

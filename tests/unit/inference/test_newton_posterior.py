@@ -462,7 +462,7 @@ def test_what_does_not_fit_is_refused(rng, monkeypatch):
         dpi.noise_aware_posterior(release, model=dpi.models.LogisticRegression(2))
     with pytest.raises(ValueError, match="2 parameters"):
         dpi.noise_aware_posterior(release, model=dpi.models.LinearRegression(3))
-    monkeypatch.setattr(mixture, "_BATCHES", 1)
+    monkeypatch.setattr(mixture, "_KEPT", ((1, 1), (1, 1)))
     monkeypatch.setattr(tuning, "TUNING", dataclasses.replace(tuning.TUNING, error=1e-6))
     with pytest.raises(NumericalError, match="Monte Carlo error"):
         dpi.noise_aware_posterior(release, fallback=False)

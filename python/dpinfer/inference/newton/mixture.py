@@ -11,9 +11,10 @@ from dpinfer._progress import resolve_progress
 from dpinfer.errors import NumericalError
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import count_unresolved
+from dpinfer.inference.newton.glm_scores import BoundedScores
 from dpinfer.inference.newton.moments_law import ErrorDraws, MomentsLaw
 from dpinfer.inference.newton.sampler import SampledErrors
-from dpinfer.inference.newton.scores import GivenMoments, Scores
+from dpinfer.inference.newton.scores import GivenMoments, LinearScores
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.request import NewtonRequest
@@ -105,12 +106,12 @@ class Mixture:
     misfit: FloatArray
 
 
-def mixture_of(scores: Scores, request: NewtonRequest) -> Mixture:
+def mixture_of(scores: LinearScores | BoundedScores, request: NewtonRequest) -> Mixture:
     """Draw second moments until the error of both quantiles is below 5% of the posterior standard deviation.
 
     Parameters
     ----------
-    scores : Scores
+    scores : LinearScores or BoundedScores
     request : NewtonRequest
 
     Raises

@@ -141,10 +141,6 @@ class MomentsLaw:
         law._place(spreads, width)
         return law
 
-    def every(self, step: int) -> "MomentsLaw":
-        """Return the law with one of `step` nodes."""
-        return self.at(self.spreads[::step], step * self.width[::step])
-
     def expected(self, centre: FloatArray, kept: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return eigenvalues of M that the release expects, and the means of these where they are above zero, (S, d).
 
@@ -352,7 +348,8 @@ class ErrorDraws(ErrorLaw):
 
     def __init__(self, law: MomentsLaw) -> None:
         d = len(law.eigenvalues)
-        super().__init__(law := law.every(int(np.clip(math.sqrt(d), 2, _MOST))))
+        step = int(np.clip(math.sqrt(d), 2, _MOST))
+        super().__init__(law := law.at(law.spreads[::step], step * law.width[::step]))
         far = 4.0 * (np.trace(law.scores.prior_covariance) + law.position @ law.position)
         near = np.clip(0.01 * np.min(self.noise.min(axis=1) / self._entry), 1e-12 * far, 1e-3 * far)
         centres = np.clip(self._middle + np.array([[-6.0], [6.0]]) * self._width, *law.ends)
@@ -363,7 +360,8 @@ class ErrorDraws(ErrorLaw):
         for number in range(_ROUNDS + 1):
             apart = fine * max(int(_COARSE[2 if resolved else min(number, 1)] / fine), 1)
             places = np.arange(low, high + apart, apart)
-            mass = self._proposals(*self._grid(offsets, np.exp(places)))[0].reshape(*offsets.shape, -1)
+            nodes = np.arange(len(offsets))[:, None, None], offsets[:, :, None], np.exp(places)
+            mass = self._proposals(*map(np.ravel, np.broadcast_arrays(*nodes)))[0].reshape(*offsets.shape, -1)
             some = places[np.flatnonzero(mass.max(axis=(0, 1)) > mass.max() - _NEGLIGIBLE)]
             low, high = some[0] - apart, some[-1] + apart
             if resolved or number == _ROUNDS:
@@ -389,12 +387,6 @@ class ErrorDraws(ErrorLaw):
         self._share = (share + _FLOOR / share.size) / (1.0 + _FLOOR)
         self._of, (self._mean, self._root, self._told, self._precision, self._log) = node, laws
         self._log += np.log(self._share)
-
-    @staticmethod
-    def _grid(offsets: FloatArray, lengths: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return all nodes of t, a and r."""
-        of, offset = np.repeat(np.arange(len(offsets)), offsets.shape[1]), offsets.ravel()
-        return np.repeat(of, lengths.size), np.repeat(offset, lengths.size), np.tile(lengths, offset.size)
 
     def _proposals(self, of: IntArray, offset: FloatArray, length: FloatArray) -> tuple[FloatArray, ...]:
         """Return logs of the mass around nodes of (t, a, r) (Daniels 1954), (N,), and normal laws there.

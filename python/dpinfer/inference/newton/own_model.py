@@ -11,6 +11,7 @@ from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.mixture import monte_carlo_error
 from dpinfer.inference.newton.own_checks import check_own
 from dpinfer.inference.newton.persons import NOT_TOLD, BoundedEffects, bounded_effects
+from dpinfer.inference.newton.population import at_least
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
@@ -134,7 +135,7 @@ def _laws(
     most = _DRAWS if bounded else int(np.clip(_MOST_ENTRIES // n**2, _DRAWS, _MOST_DRAWS)) // _SETS * _SETS
     while True:
         drawn = shrunken + spread * _symmetric_normal(rng, min(max(_DRAWS, 3 * len(slopes)), most - len(slopes)), n)
-        slopes = np.concatenate((slopes, _positive_definite(drawn, level)))
+        slopes = np.concatenate((slopes, at_least(drawn, _LEAST_EIGENVALUE * level)))
         location, precisions, data = _given_slopes(release, slopes, noise, 1.0, flat)
         within = np.diagonal(np.linalg.inv(precisions), axis1=1, axis2=2)
         if len(slopes) >= most or np.max(monte_carlo_error(location, within, _SETS).quantile) < tuning.TUNING.aim:
@@ -211,9 +212,3 @@ def _symmetric_normal(rng: np.random.Generator, size: int, n: int) -> FloatArray
     """Return symmetric matrices of independent standard normal entries, (size, n, n)."""
     upper = np.triu(rng.standard_normal((size, n, n)))
     return upper + np.swapaxes(np.triu(upper, 1), 1, 2)
-
-
-def _positive_definite(matrices: FloatArray, level: float) -> FloatArray:
-    eigenvalues, eigenvectors = np.linalg.eigh(matrices)
-    held = np.maximum(eigenvalues, _LEAST_EIGENVALUE * level)
-    return np.asarray((eigenvectors * held[:, None, :]) @ np.swapaxes(eigenvectors, 1, 2))

@@ -26,13 +26,13 @@ from dpinfer.release.newton.population import PopulationSums
 __all__ = ["population_posterior", "residual_prior_variance"]
 
 # Four times as many until the error is below _ACCURATE; batches show it.
+_RESOLVED = 2.0  # an eigenvalue of the bread over the largest of noise alone
 _DRAWS, _MOST_DRAWS, _BATCHES = 200, 25_600, 10
 _ACCURATE = 0.05  # Monte Carlo error of a quantile, in posterior standard deviations
 _LEAST_CURVATURE = 0.1  # of what whitened directions have
 _LEAST_MEAT = 0.1  # of its mean eigenvalue
 _KEPT_MEAT = 0.02  # least share of the noise's energy that counts as the meat's own
 _SHARES_ERROR = 0.7  # relative, of a variance made of shares of sizes
-_RESOLVED = 2.0  # an eigenvalue of the bread over the largest of noise alone
 _MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is clipped there
 _SWEEPS = 6  # weights of scores depend on the zero, and the zero on them
 _FIT_LEVEL, _PRIOR_LEVEL = 0.003, 0.005  # as fit_level and prior_level of tuning.py
@@ -148,7 +148,7 @@ class _Population:
         energy = float(np.sum(np.square(away))) / (0.5 * d * (d + 1)) - stddev**2
         energy = max(energy, _KEPT_MEAT * stddev**2)
         share = energy / (energy + stddev**2)
-        return _at_least(level * np.eye(d) + share * away, _LEAST_MEAT * level), math.sqrt(share) * stddev
+        return at_least(level * np.eye(d) + share * away, _LEAST_MEAT * level), math.sqrt(share) * stddev
 
     @property
     def usual_variance(self) -> float:
@@ -211,7 +211,7 @@ class _Population:
         if rng is not None:
             noise = _symmetric(rng, size, release.n_coef, release.bread_stddev)
             grown = 1.0 + (grown - 1.0) * rng.uniform(0.0, 2.0, size=grown.shape)
-        return _at_least(grown * (onward @ (release.bread + noise) @ onward.T), _LEAST_CURVATURE)
+        return at_least(grown * (onward @ (release.bread + noise) @ onward.T), _LEAST_CURVATURE)
 
     def draw(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return mean, precision and sampling covariance of the weights for draws of bread and meat."""
@@ -219,7 +219,7 @@ class _Population:
         curvature = self.curvatures(size, rng)
         meat, left = self.meat
         meats = meat + _symmetric(rng, size, d, left)
-        meats = _at_least(meats, _LEAST_MEAT * float(np.trace(meat)) / d)
+        meats = at_least(meats, _LEAST_MEAT * float(np.trace(meat)) / d)
         at, weight, covariance = self.zero
         missed = np.zeros((size, d))
         for share, point, score in zip(weight, release.positions, release.scores, strict=True):
@@ -328,7 +328,7 @@ def _symmetric(rng: np.random.Generator, size: int, d: int, stddev: float) -> Fl
     return noise + np.swapaxes(noise, 1, 2)
 
 
-def _at_least(matrices: FloatArray, least: float) -> FloatArray:
+def at_least(matrices: FloatArray, least: float) -> FloatArray:
     """Return symmetric matrices with eigenvalues that are raised to `least`."""
     values, vectors = np.linalg.eigh(matrices)
     return np.asarray((vectors * np.maximum(values, least)[..., None, :]) @ np.swapaxes(vectors, -1, -2))

@@ -11,7 +11,7 @@ from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import check_draws
 from dpinfer.inference.newton.glm_scores import BoundedScores
 from dpinfer.inference.newton.mixture import Mixture, mixture_of
-from dpinfer.inference.newton.scores import LinearScores, NoiseScalePrior, Scores
+from dpinfer.inference.newton.scores import LinearScores, NoiseScalePrior
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import NewtonRequest
@@ -122,7 +122,7 @@ def noise_prior(release: NewtonRelease, model: LinearRegression, name: str) -> t
 def _posterior(
     release: NewtonRelease | GlmNewtonRelease,
     model: GeneralizedLinearModel,
-    scores: Scores,
+    scores: LinearScores | BoundedScores,
     found: Mixture,
     *,
     prior: str,

@@ -41,7 +41,7 @@ class SampledErrors(ErrorLaw):
     """
 
     def __init__(self, law: MomentsLaw, sampler: Sampler, size: int, n_warmup: int, rng: np.random.Generator) -> None:
-        super().__init__(law.every(2))
+        super().__init__(law.at(law.spreads[::2], 2.0 * law.width[::2]))
         node = int(np.argmax(self.weight))
         values, noise = self.sampled[node], self.noise[node]
         precision = np.diag(np.square(values) / noise) + law.prior_precision

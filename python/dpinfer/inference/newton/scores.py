@@ -13,7 +13,7 @@ that were taken many standard deviations from their zero are left out: no such m
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -161,31 +161,10 @@ class Measured:
         )
 
 
-class Scores(Protocol):
-    """Interface of a release's scores for the posterior.
-
-    Parameters
-    ----------
-    noisy, whitening : (d, d) arrays
-        The released matrix M with noise of `stddev`, and W.
-    freedom : (k,) array
-        Degrees of freedom of the misfit.
-    """
-
-    noisy: FloatArray
-    stddev: float
-    whitening: FloatArray
-    freedom: FloatArray
-
-    def middle(self) -> Measured:
-        """Return the scores over their slopes at the centre of sigma's law."""
-
-    def given(self, draws: MomentsDraws, rng: np.random.Generator) -> GivenMoments:
-        """Return the weights' laws given draws of M, and draws of the rest."""
-
-
 class LinearScores:
     """The last scores of a linear regression, and the law of its noise variance.
+
+    Its attributes are `noisy`, M with noise of `stddev`, `whitening` W, and the misfit's degrees of `freedom`.
 
     Notes
     -----

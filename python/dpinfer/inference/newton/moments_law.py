@@ -27,10 +27,10 @@ _SMALL = 0.3  # nodes are even in their log above so many standard deviations of
 _SWEEPS, _CLOSE = 30, 1e-3  # of a fixed point: variances of errors to a thousandth of all noise
 _LEAST = 1e-3  # moves a posterior's variance by a millionth of the least that scores can leave
 # Of proposals of errors, chosen on the seen half of the scope study for many independent draws in a second: but for t
-# they do not change what is drawn.  One of up to 8 nodes of t, with many weights; nodes of offsets; lengths 2.4, then
-# 1.6 apart in their log for up to 8 rounds, until 3 nodes of either are within 6 of the largest log mass, then 1 apart;
-# parts of an interval.
-_MOST, _OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 8, 5, (2.4, 1.6, 1.0), 8, 6.0, 3, 40
+# they do not change what is drawn.  One of up to 6 nodes of t, with many weights; nodes of offsets; lengths 1.6 and
+# then 1 apart in their log for up to 8 rounds, until 4 nodes of either are within 6 of the largest log mass; parts of
+# an interval.  With fewer, or farther apart, nodes of t miss their law and quantiles are off.
+_MOST, _OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 6, 6, (1.6, 1.0), 8, 6.0, 4, 40
 # Log of the mass that is left out; share of even proposals; factor of standard deviations; share beyond the outer
 # offsets; bisections; proposals for a draw.
 _NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED = 9.0, 0.05, 1.05, 0.003, 30, 2
@@ -358,7 +358,7 @@ class ErrorDraws(ErrorLaw):
         # Few lengths, until several nodes are where their law is; then all lengths where it is not negligible.
         fine, low, high, resolved = math.sqrt(2.0 / d), math.log(near), math.log(far), False
         for number in range(_ROUNDS + 1):
-            apart = fine * max(int(_COARSE[2 if resolved else min(number, 1)] / fine), 1)
+            apart = fine * max(int(_COARSE[min(number, 1)] / fine), 1)
             places = np.arange(low, high + apart, apart)
             nodes = np.arange(len(offsets))[:, None, None], offsets[:, :, None], np.exp(places)
             mass = self._proposals(*map(np.ravel, np.broadcast_arrays(*nodes)))[0].reshape(*offsets.shape, -1)

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpinfer._arrays import FloatArray, IntArray
-from dpinfer.inference.newton.likelihood import Likelihoods
+from dpinfer.inference.newton.likelihood import Likelihoods, ScoreLikelihoods, State
 
 _CHAINS, _KEPT, _WARM_UP = 128, 4, 1  # of one scale, whose law is exact given a draw of the matrices
+_FEWER, _WARMER = 4, 12  # chains, for as many more sweeps, and sweeps before, where a matrix follows its weights
 _SLOW = 10  # times as many sweeps where effects are drawn between
 _MOST_ENTRIES = 16_000_000  # of matrices in memory: 128 MB
 _STEPS = 16  # Metropolis steps of a pair, each way
@@ -104,7 +105,12 @@ class Pooled:
 
 
 def pooled(
-    likelihoods: Likelihoods, fixed: FloatArray, priors: IntArray, blocks: Sequence[Block], shrunk: IntArray, seed: int
+    likelihoods: Likelihoods | ScoreLikelihoods,
+    fixed: FloatArray,
+    priors: IntArray,
+    blocks: Sequence[Block],
+    shrunk: IntArray,
+    seed: int,
 ) -> Pooled:
     """Return the posterior of fixed coefficients and effects with unknown scales.
 
@@ -123,14 +129,15 @@ def pooled(
     -----
     docs/derivations/levels.md.
     """
-    chains = _Chains(likelihoods, fixed, priors, blocks, shrunk, seed)
+    follows = isinstance(likelihoods, ScoreLikelihoods)
+    fewer, warm = (_FEWER, _WARMER) if follows else (1, _WARM_UP)
+    chains = _Chains(likelihoods, fixed, priors, blocks, shrunk, seed, _CHAINS // fewer)
     slow = bool(shrunk.size) or any(len(block.maps) > 1 for block in blocks)
-    warm, kept = (_SLOW * _WARM_UP, _SLOW * _KEPT) if slow else (_WARM_UP, _KEPT)
-    for _ in range(warm):
+    every = _SLOW // min(fewer, 2) if slow else 1
+    for _ in range(max(warm, every)):
         chains.sweep()
-    every = _SLOW if slow else 1
     found = []
-    for step in range(kept):
+    for step in range(every * fewer * _KEPT):
         chains.sweep()
         chains.keep_scales()
         if (step + 1) % every == 0:
@@ -157,24 +164,22 @@ class _Chains:
 
     def __init__(
         self,
-        likelihoods: Likelihoods,
+        likelihoods: Likelihoods | ScoreLikelihoods,
         fixed: FloatArray,
         priors: IntArray,
         blocks: Sequence[Block],
         shrunk: IntArray,
         seed: int,
+        most: int,
     ) -> None:
         self._rng = np.random.default_rng(seed)
         self._blocks, self._shrunk = blocks, shrunk
         self.columns = np.hstack([fixed, *(each for block in blocks for each in block.maps)])
         self._n_fixed = fixed.shape[1]
-        self._precision = self.columns.T @ likelihoods.precision @ self.columns
-        self._information = likelihoods.information @ self.columns
-        self._prior = likelihoods.prior_precision[:, priors]
+        self._likelihoods, self._prior = likelihoods, likelihoods.prior_precision[:, priors]
         self._data = self.columns.T @ likelihoods.data @ self.columns
-        draws, m = self._information.shape
-        size = min(_CHAINS, max(16, _MOST_ENTRIES // (m * m * _KEPT)))
-        self._draw = self._rng.permutation(np.resize(np.arange(draws), max(size, 1)))[:size]
+        size = min(most, max(16, _MOST_ENTRIES // (self.columns.shape[1] ** 2 * _KEPT)))
+        self._take(likelihoods.start(size, self._rng))
         # Scales begin spread out over two powers of ten below that of their prior.
         self._scales = [
             np.column_stack(
@@ -191,6 +196,12 @@ class _Chains:
         self._kept: list[list[FloatArray]] = [[] for _ in blocks]
         self._at_zero: list[list[FloatArray]] = [[] for _ in blocks]
 
+    def _take(self, state: State) -> None:
+        """Set the likelihood of every chain."""
+        self._state, self._draw = state, state.draw
+        self._precision = self.columns.T @ state.precision @ self.columns
+        self._information = state.information @ self.columns
+
     def _places(self, number: int) -> slice:
         """Return the coefficients of a block."""
         widths = [block.size * len(block.maps) for block in self._blocks]
@@ -199,7 +210,7 @@ class _Chains:
 
     def _with_prior(self, left_out: int = -1) -> FloatArray:
         """Return the precision of all coefficients given their scales, (C, m, m), without the prior of one block."""
-        precision: FloatArray = self._precision[self._draw]
+        precision: FloatArray = self._precision.copy()
         index = np.arange(self._n_fixed)
         precision[:, index, index] += self._prior[self._draw]
         index = self._shrunk
@@ -217,7 +228,8 @@ class _Chains:
 
     def sweep(self) -> None:
         """Update every chain, at another draw of the matrices."""
-        self._draw = self._rng.integers(len(self._information), size=len(self._draw))
+        weights = _normal(self._with_prior(), self._information, self._rng) @ self.columns.T
+        self._take(self._likelihoods.again(self._state, weights, self._rng))
         for number, block in enumerate(self._blocks):
             (self._update_scale if len(block.maps) == 1 else self._update_pair)(number)
         if self._shrunk.size:
@@ -227,7 +239,7 @@ class _Chains:
         """Return precision and information of a block's effects from everything but their own prior."""
         own = self._places(number)
         precision = self._with_prior(left_out=number)
-        information = self._information[self._draw]
+        information = self._information
         rest = np.ones(precision.shape[1], dtype=bool)
         rest[own] = False
         across = precision[:, rest, own]
@@ -324,7 +336,7 @@ class _Chains:
     def _update_horseshoe(self) -> None:
         """Draw the coefficients, then their scales given them, through inverse gamma laws."""
         precision = self._with_prior()
-        weights = _normal(precision, self._information[self._draw], self._rng)[:, self._shrunk]
+        weights = _normal(precision, self._information, self._rng)[:, self._shrunk]
         squares, rng = np.square(weights), self._rng
         local, common = np.square(self._local), np.square(self._global)[:, None]
         other = (1.0 + 1.0 / local) / rng.standard_exponential(local.shape)
@@ -353,14 +365,14 @@ class _Chains:
         """Return draw, mean and covariance of the coefficients, and the scales, of every chain."""
         precision = self._with_prior()
         covariance = np.asarray(np.linalg.inv(precision))
-        mean = np.asarray((covariance @ self._information[self._draw][..., None])[..., 0])
+        mean = np.asarray((covariance @ self._information[..., None])[..., 0])
         covariance = np.asarray(0.5 * (covariance + np.swapaxes(covariance, 1, 2)))
         return self._draw, mean, covariance, list(self._scales)
 
     def without_noise(self) -> FloatArray:
         """Return the covariance of the coefficients without privacy noise, averaged over the states."""
         precision = self._with_prior()
-        return np.asarray(np.linalg.inv(precision - self._precision[self._draw] + self._data).mean(axis=0))
+        return np.asarray(np.linalg.inv(precision - self._precision + self._data).mean(axis=0))
 
 
 def _triangle(scales: FloatArray) -> FloatArray:

@@ -16,7 +16,7 @@ from dpinfer._arrays import FloatArray, IntArray
 from dpinfer.inference.newton.likelihood import Likelihoods, ScoreLikelihoods, State
 
 _CHAINS, _KEPT, _WARM_UP = 128, 4, 1  # of one scale, whose law is exact given a draw of the matrices
-_FEWER, _WARMER = 4, 12  # chains, for as many more sweeps, and sweeps before, where a matrix follows its weights
+_FEWER, _WARMER = 4, 10  # chains, for as many more sweeps, and sweeps before, where a matrix follows its weights
 _SLOW = 10  # times as many sweeps where effects are drawn between
 _MOST_ENTRIES = 16_000_000  # of matrices in memory: 128 MB
 _STEPS = 16  # Metropolis steps of a pair, each way

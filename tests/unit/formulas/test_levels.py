@@ -17,7 +17,7 @@ from dpinfer.errors import BudgetExceededError
 from dpinfer.formulas import MixedFit, design
 from dpinfer.formulas.grammar import parse
 from dpinfer.formulas.levels import layout_of
-from dpinfer.inference.newton.likelihood import Likelihoods
+from dpinfer.inference.newton.likelihood import Likelihoods, ScoreLikelihoods
 from dpinfer.inference.newton.pooling import Block, ScalePrior, pooled
 from dpinfer.testing import InsecureRNG
 
@@ -147,6 +147,54 @@ def test_draws_of_the_matrices_count_the_same() -> None:
     block, none = Block((np.eye(4),), (ScalePrior(10.0),)), np.empty(0, np.int64)
     found = pooled(both, np.zeros((4, 0)), none, [block], none, 1)
     assert abs(np.mean(found.place == 0) - 0.5) < 2.5 / math.sqrt(len(found.place))
+
+
+def test_slopes_that_follow_their_weights_agree_with_draws_from_the_prior() -> None:
+    """Beside three scores' density with their whole covariance, M integrated out, at draws of scale, spread and weights."""
+    rng, d, size = np.random.default_rng(1), 3, 400_000
+    found_in = ScoreLikelihoods(
+        back=np.eye(d) + 0.2 * rng.normal(size=(d, d)),
+        value=np.array([[[0.9, -0.5, 0.8], [0.15, -0.2, 0.3], [0.1, 0.05, -0.1]]]),
+        position=np.array([[[0.0, 0.0, 0.0], [0.8, -0.4, 0.5], [1.2, -0.9, 1.0]]]),
+        noise=np.array([[0.15, 0.1, 0.08]]),
+        sampling=np.array([[0.02, 0.01, 0.03]]),
+        middle=np.array([[0.8, 0.9, 1.1], [0.5, 0.9, 1.5], [0.3, 0.8, 1.9]]),
+        entry=np.array([0.02, 0.1, 0.25]),
+        level=np.array([0.05, 0.03, 0.01]),
+        log_weight=np.log([0.5, 0.3, 0.2]),
+        weights=np.zeros((1, d)),
+        prior_precision=np.full((1, d), 0.01),
+        place=np.zeros(1, dtype=np.int64),
+        data=np.eye(d),
+    )
+    prior, none = ScalePrior(1.0), np.empty(0, np.int64)
+    found = pooled(found_in, np.zeros((d, 0)), none, [Block((np.eye(d),), (prior,))], none, 2)
+    tau, node = prior.draw(size, rng), rng.choice(3, size=size, p=np.exp(found_in.log_weight))
+    weights = tau[:, None] * rng.standard_normal((size, d))
+    log, eye, one = np.empty(size), np.eye(d), np.ones((3, 3))
+    known = np.einsum("tk,ij->tikj", np.diag(found_in.noise[0]), eye)
+    known += np.einsum("tk,ij->tikj", one, np.diag(found_in.sampling[0]))
+    for part in np.array_split(np.arange(size), 20):
+        error, of = (weights[part] @ found_in.back)[:, None] - found_in.position[0], node[part]
+        gram = error @ np.swapaxes(error, 1, 2)
+        each = np.einsum("ctk,ij->ctikj", gram, eye) + np.einsum("ctj,cki->ctikj", error, error)
+        whole = known + np.einsum("c,ctikj->ctikj", found_in.entry[of], each)
+        whole = (whole + np.einsum("c,cti,ckj->ctikj", found_in.level[of], error, error)).reshape(-1, 9, 9)
+        missed = (found_in.value[0] - error * found_in.middle[of][:, None]).reshape(-1, 9, 1)
+        fit = np.sum(missed * np.linalg.solve(whole, missed), axis=(1, 2))
+        log[part] = -0.5 * (np.linalg.slogdet(whole)[1] + fit)
+    weight = np.exp(log - log.max())
+    weight /= weight.sum()
+    draws, chains = np.log(found.stddev_draws[0]).reshape(-1, 32, 16).mean(axis=(0, 2)), 32
+    pairs = [(draws, np.log(tau))]
+    pairs += [(found.mean[:, k].reshape(-1, chains).mean(axis=0), weights[:, k]) for k in range(d)]
+    for own, drawn in pairs:
+        expected = float(weight @ drawn)
+        error_of = math.hypot(
+            math.sqrt(float(weight**2 @ (drawn - expected) ** 2)), own.std(ddof=1) / math.sqrt(chains)
+        )
+        assert abs(own.mean() - expected) < SIGMAS * error_of
+        assert error_of < 0.12
 
 
 def test_steps_tell_the_scale_where_noise_hides_the_slope() -> None:

@@ -105,8 +105,9 @@ class ScoreLikelihoods:
     def start(self, size: int, rng: np.random.Generator) -> State:
         """Return the likelihoods of chains, at draws far from each other."""
         draw = np.linspace(0, len(self.place) - 1, size).astype(np.int64)
-        first = np.diag(np.exp(self.log_weight) @ self.middle / np.sum(np.exp(self.log_weight)))
-        return self.again(State(draw, first, first, np.broadcast_to(first, (size, *first.shape))), self.weights[draw], rng)
+        first = np.diag(np.average(self.middle, axis=0, weights=np.exp(self.log_weight)))
+        state = State(draw, np.empty(0), np.empty(0), np.tile(first, (size, 1, 1)))
+        return self.again(state, self.weights[draw], rng)
 
     def again(self, state: State, weights: FloatArray, rng: np.random.Generator) -> State:
         """Return likelihoods with M drawn given weights (C, d), its spread with M integrated out.
@@ -153,7 +154,7 @@ class ScoreLikelihoods:
         fit = np.sum(fit + (value.shape[2] - value.shape[1]) * np.log(alone), axis=2) + square.sum(axis=(2, 3))
         fit += 0.5 * np.sum(np.log(total) - entry * np.square(joint) / total, axis=(2, 3))
         fit += 0.5 * np.sum(np.log(np.einsum("cktt->ckt", total)), axis=2)
-        return self.log_weight - 0.5 * (fit + np.log(self.level * known) - np.square(along) / known)
+        return np.asarray(self.log_weight - 0.5 * (fit + np.log(self.level * known) - np.square(along) / known))
 
 
 def _parts(
@@ -252,7 +253,7 @@ def _of_all_scores(
     # With a larger spread M would have negative eigenvalues.
     d, centre = model.n_coef, float(np.clip(np.mean(law.eigenvalues), *law.ends))
     nodes = slice(max(1, int(np.sum(law.spreads * math.sqrt(2.0 * d) <= centre))))
-    weight, kept = law.weight[nodes], law.kept[nodes]
+    weight, kept = np.maximum(law.weight[nodes], 1e-300), law.kept[nodes]
     middle = law.expected(np.full(len(kept), centre), kept)[1]
     return ScoreLikelihoods(
         back=np.linalg.inv(scores.whitening) @ law.basis,
@@ -262,7 +263,7 @@ def _of_all_scores(
         sampling=every.sampling[:, None] * (weight @ middle) / weight.sum(),
         middle=middle,
         entry=0.5 * kept * law.noise,
-        level=(1.0 - kept) * law.noise / d,
+        level=law.noise**2 / (np.square(law.spreads[nodes]) + law.noise) / d,
         log_weight=np.log(weight),
         weights=location[:, :d],
         prior_precision=1.0 / every.prior_variance,

@@ -129,9 +129,8 @@ def pooled(
     -----
     docs/derivations/levels.md.
     """
-    follows = isinstance(likelihoods, ScoreLikelihoods)
-    fewer, warm = (_FEWER, _WARMER) if follows else (1, _WARM_UP)
-    chains = _Chains(likelihoods, fixed, priors, blocks, shrunk, seed, _CHAINS // fewer)
+    fewer, warm = (_FEWER, _WARMER) if isinstance(likelihoods, ScoreLikelihoods) else (1, _WARM_UP)
+    chains = _Chains(likelihoods, fixed, priors, blocks, shrunk, np.random.default_rng(seed), _CHAINS // fewer)
     slow = bool(shrunk.size) or any(len(block.maps) > 1 for block in blocks)
     every = _SLOW // min(fewer, 2) if slow else 1
     for _ in range(max(warm, every)):
@@ -169,11 +168,10 @@ class _Chains:
         priors: IntArray,
         blocks: Sequence[Block],
         shrunk: IntArray,
-        seed: int,
+        rng: np.random.Generator,
         most: int,
     ) -> None:
-        self._rng = np.random.default_rng(seed)
-        self._blocks, self._shrunk = blocks, shrunk
+        self._rng, self._blocks, self._shrunk = rng, blocks, shrunk
         self.columns = np.hstack([fixed, *(each for block in blocks for each in block.maps)])
         self._n_fixed = fixed.shape[1]
         self._likelihoods, self._prior = likelihoods, likelihoods.prior_precision[:, priors]

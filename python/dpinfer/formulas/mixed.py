@@ -83,13 +83,12 @@ class MixedFit(RegressionFit):
         total = inner.mean(axis=0) + mean.var(axis=0)
         data = np.einsum("ki,ij,kj->k", rows, self.pooled.data, rows)
         privacy = np.clip(1.0 - data / np.maximum(total, 1e-300), 0.0, 1.0)
-        ess = np.full(len(rows), float(len(mean)))
         centre = mean.mean(axis=0)
         if exp:
             quantiles = np.exp(quantiles)
             centre = quantiles[1]
         blank = np.full(len(rows), np.nan)
-        error = mean.std(axis=0) / np.sqrt(ess)
+        error, ess = self.pooled.error(mean)
         parts = (centre, np.sqrt(total), quantiles[0], quantiles[2], privacy, blank, error, ess, blank)
         return CoefficientTable(tuple(names), *parts, level, exp, self.design.response.label)
 
@@ -219,8 +218,8 @@ class MixedFit(RegressionFit):
         size = len(draws)
         mean, sd = (np.array([summary(each) for each in draws.values()]) for summary in (np.mean, np.std))
         ends = np.array([np.quantile(each, [tail, 1.0 - tail]) for each in draws.values()]).reshape(size, 2)
-        blank, ess = np.full(size, np.nan), np.full(size, float(len(self.pooled.mean)))
-        error, told = sd / np.sqrt(ess), remarks or {}
+        blank, told = np.full(size, np.nan), remarks or {}
+        error, ess = np.array([self.pooled.error(each) for each in draws.values()]).reshape(size, 2).T
         parts = (mean, sd, ends[:, 0], ends[:, 1], blank, blank, error, ess, blank)
         return CoefficientTable(tuple(draws), *parts, level, False, self.design.response.label, told)
 

@@ -80,7 +80,7 @@ def test_one_scale_agrees_with_quadrature() -> None:
 
 def batch_error(draws: FloatArray) -> float:
     """Return the error of a mean from chains of 128 states side by side, by means of the chains."""
-    means = draws.reshape(-1, 128).mean(axis=0)
+    means = draws.reshape(128, -1).mean(axis=1)
     return float(means.std(ddof=1) / math.sqrt(128))
 
 
@@ -150,7 +150,7 @@ def test_draws_of_the_matrices_count_the_same() -> None:
 
 
 def test_slopes_that_follow_their_weights_agree_with_draws_from_the_prior() -> None:
-    """Beside three scores' density with their whole covariance, M integrated out, at draws of scale, spread and weights."""
+    """Beside the density of three scores with their whole covariance, at draws of scale, spread and weights."""
     rng, d, size = np.random.default_rng(1), 3, 400_000
     found_in = ScoreLikelihoods(
         back=np.eye(d) + 0.2 * rng.normal(size=(d, d)),
@@ -185,16 +185,12 @@ def test_slopes_that_follow_their_weights_agree_with_draws_from_the_prior() -> N
         log[part] = -0.5 * (np.linalg.slogdet(whole)[1] + fit)
     weight = np.exp(log - log.max())
     weight /= weight.sum()
-    draws, chains = np.log(found.stddev_draws[0]).reshape(-1, 32, 16).mean(axis=(0, 2)), 32
-    pairs = [(draws, np.log(tau))]
-    pairs += [(found.mean[:, k].reshape(-1, chains).mean(axis=0), weights[:, k]) for k in range(d)]
+    pairs = [(np.log(found.stddev_draws[0]), np.log(tau)), *zip(found.mean.T, weights.T, strict=True)]
     for own, drawn in pairs:
         expected = float(weight @ drawn)
-        error_of = math.hypot(
-            math.sqrt(float(weight**2 @ (drawn - expected) ** 2)), own.std(ddof=1) / math.sqrt(chains)
-        )
-        assert abs(own.mean() - expected) < SIGMAS * error_of
-        assert error_of < 0.12
+        error = math.hypot(math.sqrt(float(weight**2 @ (drawn - expected) ** 2)), float(found.error(own)[0]))
+        assert abs(own.mean() - expected) < SIGMAS * error
+        assert error < 0.12
 
 
 def test_steps_tell_the_scale_where_noise_hides_the_slope() -> None:

@@ -157,48 +157,34 @@ class MomentsLaw:
 
     def normal(self, size: int, sets: int, rng: np.random.Generator) -> MomentsDraws:
         """Return what stands for M where all directions are told from zero: draws of t, in independent sets."""
-        scores = self.scores
         nodes, chosen = np.unique(stratified(self.weight, size, sets, rng), return_inverse=True)
-        values, extra = self.expected_errors(
-            nodes, self.score[None], self.position[None], np.array([scores.noise]), scores.sampling
-        )
+        values, extra = self._expected_errors(nodes)
         own = values[chosen]
         whole = own[:, :, None] * np.eye(own.shape[1])
         variance = 0.5 * self.kept[nodes][chosen] * self.noise
         return MomentsDraws(self.basis, whole, own, own, variance, extra[chosen, 0], sets)
 
-    def expected_errors(
-        self, nodes: IntArray, value: FloatArray, position: FloatArray, noise: FloatArray, sampling: float
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return M's eigenvalues at nodes of t, (K, d), and what scores are off by as M is, (K, T, d).
+    def _expected_errors(self, nodes: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return M's eigenvalues at nodes of t, (K, d), and what the score is off by as M is, (K, 1, d).
 
         M is at its mean given release and t, eigenvalues above zero.  With M off by a matrix of independent entries of
-        variance s / 2 beside the diagonal, s on it, M e is off by s (|e|**2 I + e e') / 2: e is that which all scores
-        together then expect.
-
-        Parameters
-        ----------
-        value, position : (T, d) arrays
-            Scores and where they were taken, in the basis.
-        noise : (T,) array
-            Their variances.
-        sampling : float
-            What they have in common, in units of M.
+        variance s / 2 beside the diagonal, s on it, M e is off by s (|e|**2 I + e e') / 2: e is what the score expects.
         """
         d, kept = len(self.eigenvalues), self.kept[nodes]
+        value, position, noise = self.score[None], self.position[None], np.array([[self.scores.noise]])
         centre = np.full(len(nodes), np.clip(np.mean(self.eigenvalues), *self.ends))
         _, values = self.expected(centre, kept)
         variance, of_level = (kept * self.noise)[:, None, None], ((1.0 - kept) * self.noise / d)[:, None, None]
         extra = np.zeros((len(nodes), *value.shape))
         for _ in range(_SWEEPS):
-            said, at, own = combined(value, position, noise[:, None] + extra)
-            total = own + sampling * values
+            said, at, own = combined(value, position, noise + extra)
+            total = own + self.scores.sampling * values
             precision = (np.square(values) / total)[:, :, None] * np.eye(d) + self.prior_precision
             covariance = np.linalg.inv(precision)
             mean = np.einsum("sij,sj->si", covariance, values / total * (said + values * at))
             squares = np.square(mean[:, None] - position) + np.einsum("sii->si", covariance)[:, None]
             before, extra = extra, 0.5 * variance * (squares.sum(axis=2)[..., None] + squares) + of_level * squares
-            if np.all(np.abs(extra - before) < _CLOSE * (noise[:, None] + extra)):
+            if np.all(np.abs(extra - before) < _CLOSE * (noise + extra)):
                 break
         return values, extra
 

@@ -3,14 +3,16 @@
 Given the scales, the weights are normal.  A scale of one block has its exact conditional law on a grid, all weights
 integrated out (Rue, Martino and Chopin 2009); a pair of blocks with a correlation moves by Metropolis steps given the
 effects and given the standardised effects in turn (Yu and Meng 2011); a horseshoe by the steps of Makalic and Schmidt
-(2016).  Parallel chains run over the draws of the matrices in the posterior without these priors.
+(2016).  Parallel chains run over draws of the matrices, given the weights where these say of them.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray, IntArray
 from dpinfer.inference.newton.likelihood import Likelihoods, ScoreLikelihoods, State
@@ -91,6 +93,8 @@ class Pooled:
         Further draws of the standard deviations.
     log_ratio_at_zero : tuple of floats
         Log evidence without each block, over the largest with it; NaN for pairs.
+    chains : int
+        Components and draws are in the order of these.
     """
 
     columns: FloatArray
@@ -102,6 +106,13 @@ class Pooled:
     correlation: tuple[FloatArray, ...]
     stddev_draws: tuple[FloatArray, ...]
     log_ratio_at_zero: tuple[float, ...]
+    chains: int
+
+    def error(self, draws: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return Monte Carlo errors of means of draws (N, ...), chain by chain, and how many independent ones do it."""
+        each = draws[: len(draws) // self.chains * self.chains].reshape(self.chains, -1, *draws.shape[1:])
+        error = each.mean(axis=1).std(axis=0, ddof=1) / math.sqrt(self.chains)
+        return error, np.clip(draws.var(axis=0) / np.maximum(np.square(error), 1e-300), 1.0, len(self.mean))
 
 
 def pooled(
@@ -142,20 +153,26 @@ def pooled(
         if (step + 1) % every == 0:
             found.append(chains.component())
     place, mean, covariance, scales = zip(*found, strict=True)
-    joined = [np.concatenate(each) for each in zip(*scales, strict=True)]
+    joined = [_by_chain(each) for each in zip(*scales, strict=True)]
     stddev = tuple(np.exp(each[:, 0] if each.shape[1] == 1 else each[:, :2]) for each in joined)
     correlation = tuple(np.tanh(each[:, 2]) if each.shape[1] == 3 else np.empty(0) for each in joined)
     return Pooled(
         columns=chains.columns,
-        place=likelihoods.place[np.concatenate(place)],
-        mean=np.concatenate(mean),
-        covariance=np.concatenate(covariance),
+        place=likelihoods.place[_by_chain(place)],
+        mean=_by_chain(mean),
+        covariance=_by_chain(covariance),
         data=chains.without_noise(),
         stddev=stddev,
         correlation=correlation,
         stddev_draws=chains.scales(),
         log_ratio_at_zero=chains.log_ratio_at_zero(),
+        chains=len(place[0]),
     )
+
+
+def _by_chain(steps: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return values (C, ...) of steps one chain after the other, (C * steps, ...)."""
+    return np.stack(steps, axis=1).reshape(-1, *steps[0].shape[1:])
 
 
 class _Chains:
@@ -349,11 +366,12 @@ class _Chains:
     def keep_scales(self) -> None:
         """Keep draws of the standard deviations of these states."""
         for kept, latest, block in zip(self._kept, self._latest, self._blocks, strict=True):
-            kept.append(np.exp(latest.ravel() if len(block.maps) == 1 else latest[:, :2]))
+            kept.append(np.exp(latest if len(block.maps) == 1 else latest[:, :2]))
 
     def scales(self) -> tuple[FloatArray, ...]:
         """Return the draws of standard deviations that were kept."""
-        return tuple(np.concatenate(kept) for kept in self._kept)
+        parts = zip(self._kept, self._blocks, strict=True)
+        return tuple(_by_chain(kept) if len(block.maps) > 1 else _by_chain(kept).ravel() for kept, block in parts)
 
     def log_ratio_at_zero(self) -> tuple[float, ...]:
         """Return the log of the evidence without each block over the largest with it; NaN for pairs."""

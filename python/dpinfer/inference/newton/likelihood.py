@@ -131,7 +131,8 @@ class ScoreLikelihoods:
         middle = self.middle[node] + (np.sqrt(level) * rng.standard_normal(size))[:, None]
         missed = value - errors @ (half + np.swapaxes(half, 1, 2)) - errors * middle[:, None]
         missed -= rng.standard_normal(missed.shape)
-        inside, joint, total, along, known = _parts(missed, length, basis, entry, level)
+        inside = missed @ np.swapaxes(basis, 1, 2)
+        joint, total, along, known = _parts(inside, length, entry, level)
         moved = along / known
         diagonal = np.arange(length.shape[1])
         joint[:, diagonal, diagonal] -= 2.0 * moved[:, None] * np.square(length)
@@ -146,30 +147,34 @@ class ScoreLikelihoods:
 
     def _log_density(self, value: FloatArray, length: FloatArray, basis: FloatArray) -> FloatArray:
         """Return the log density of turned scores and of the spread's nodes, (C, K), up to a constant."""
-        length, basis, entry = length[:, None], basis[:, None], self.entry[:, None, None]
-        missed = value[:, None] - length[..., None] * basis * self.middle[:, None]
-        inside, joint, total, along, known = _parts(missed, length, basis, entry, self.level)
+        # As matrix products with the nodes' means of M last.
+        norms = np.sum(np.square(value), axis=2)[..., None] - 2.0 * length[..., None] * (
+            (basis * value) @ self.middle.T
+        )
+        norms += np.square(length)[..., None] * (np.square(basis) @ np.square(self.middle.T))
+        means = (basis[:, :, None] * basis[:, None]) @ self.middle.T
+        inside = (value @ np.swapaxes(basis, 1, 2))[..., None] - length[:, :, None, None] * means
+        inside, norms = np.moveaxis(inside, 3, 1), np.moveaxis(norms, 2, 1)
+        length, entry = length[:, None], self.entry[:, None, None]
+        joint, total, along, known = _parts(inside, length, entry, self.level)
         alone, square = 1.0 + entry[..., 0] * np.square(length), np.square(inside)
-        fit = (np.sum(np.square(missed), axis=3) - square.sum(axis=3)) / alone
+        fit = np.maximum(norms - square.sum(axis=3), 0.0) / alone
         fit = np.sum(fit + (value.shape[2] - value.shape[1]) * np.log(alone), axis=2) + square.sum(axis=(2, 3))
         fit += 0.5 * np.sum(np.log(total) - entry * np.square(joint) / total, axis=(2, 3))
         fit += 0.5 * np.sum(np.log(np.einsum("cktt->ckt", total)), axis=2)
         return np.asarray(self.log_weight - 0.5 * (fit + np.log(self.level * known) - np.square(along) / known))
 
 
-def _parts(
-    missed: FloatArray, length: FloatArray, basis: FloatArray, entry: FloatArray, level: FloatArray
-) -> tuple[FloatArray, ...]:
-    """Return turned scores (..., T, d) in the span of their errors, with each entry's information and variance.
+def _parts(inside: FloatArray, length: FloatArray, entry: FloatArray, level: FloatArray) -> tuple[FloatArray, ...]:
+    """Return information and variance of each entry of M, from turned scores (..., T, T) in the span of their errors.
 
     The last two are information and precision of what is added to the identity.
     """
-    inside = missed @ np.swapaxes(basis, -1, -2)
     rows, square = length[..., None] * inside, np.square(length)
     total = 1.0 + entry * (square[..., None] + square[..., None, :])
     own = np.einsum("...tt->...t", total)
     along, known = np.sum(np.einsum("...tt->...t", rows) / own, axis=-1), np.sum(square / own, axis=-1) + 1.0 / level
-    return inside, rows + np.swapaxes(rows, -1, -2), total, along, known
+    return rows + np.swapaxes(rows, -1, -2), total, along, known
 
 
 def likelihoods_of(release: Release, posterior: Posterior) -> Likelihoods | ScoreLikelihoods:

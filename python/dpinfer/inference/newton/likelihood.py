@@ -245,7 +245,8 @@ def _of_all_scores(
         noisy, stddev = scores.noisy, scores.stddev
     else:
         raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
-    law = MomentsLaw(noisy, stddev, scores.middle().mean_scores(scores.whitening)).every(2)
+    law = MomentsLaw(noisy, stddev, scores.middle().mean_scores(scores.whitening))
+    law = law.at(law.spreads[::2], 2.0 * law.width[::2])
     noise = 1.0 / every.precision
     measured = combined(every.value[:, -last:], every.positions[-last:], noise[:, -last:, None])
     steps = every.value[:, :-last], np.broadcast_to(every.positions[:-last], every.value[:, :-last].shape)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer._arrays import FloatArray
+from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.pooling import ScalePrior
 from dpinfer.models.person_model import PersonModel
 
@@ -24,9 +25,6 @@ _DRAWS = 4  # of each normal law, in even steps: of the mixture there are four t
 _NODES = 400  # of tau, from one end of its likelihood to the other
 _BEYOND = 8.0  # standard deviations of the likelihood
 _NARROW = 1e-3  # spread that a drawn parameter has left, over that of its likelihood: next to nothing
-# Of a pair of a binary response, further than so many standard deviations from zero: its likelihood is nearer to normal
-# with a twelfth of the run's ridge.  Chosen on one cell, that of `bench/coverage/people.py agree`, by exact quadrature.
-_FAR, _LESS_RIDGE = 4.0, 12.0
 _CANDIDATES, _AT_ONCE = (128, 4096), 2**18  # of a law, more where fewer than _DRAWS count; and in memory at once
 
 
@@ -72,7 +70,7 @@ def bounded_effects(
     covariance: npt.NDArray[Any] = np.linalg.inv(precision)
     own, variance = location[:, at:], covariance[:, at:, at:]
     distance = _distance(model, own, variance)
-    if model.n_effects == 2 and model.response == "binary" and distance.min() > _FAR:
+    if model.n_effects == 2 and model.response == "binary" and distance.min() > tuning.TUNING.pair_far:
         found = _with_less_ridge(model, location, precision, rng)
         if found is not None:
             return replace(found, distance=distance)
@@ -97,7 +95,7 @@ def _with_less_ridge(
 ) -> BoundedEffects | None:
     """Return the posterior of a likelihood that is normal in parameters with less ridge; None if a mean has none."""
     other, at = copy.copy(model), model.first_effect
-    other.ridge, other.response = model.ridge / _LESS_RIDGE, ""
+    other.ridge, other.response = model.ridge / tuning.TUNING.pair_ridge, ""
     covariance = model.covariance(location)
     if np.linalg.eigvalsh(covariance).min() <= -0.5 * other.ridge:
         return None

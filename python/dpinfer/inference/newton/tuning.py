@@ -73,6 +73,9 @@ class Tuning:
         A score checks the model where the predictor's error is below so many noise variances; 1 to 10.  Warnings.
     large_on_link : float
         An effect on the scale of a link before anything is known: the default of brms (Buerkner 2017).
+    pair_far, pair_ridge : float
+        A pair of effects of persons' binary responses, further than so many standard deviations from zero, has a normal
+        likelihood with so many times less ridge; 2 to 8 and 1 to 30.  People (bench/coverage/people.py agree).
     """
 
     scores: int = 3
@@ -109,6 +112,8 @@ class Tuning:
     margin: float = 0.07
     near: float = 3.0
     large_on_link: float = 2.5
+    pair_far: float = 4.0
+    pair_ridge: float = 12.0
 
 
 TUNING = Tuning()

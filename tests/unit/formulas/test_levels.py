@@ -76,6 +76,8 @@ def test_one_scale_agrees_with_quadrature() -> None:
     error = np.sqrt((weight @ (own - effects) ** 2) / len(found.mean))
     means = (found.mean @ found.columns.T).mean(axis=0)
     assert np.all(np.abs(means - effects) < SIGMAS * error + 1e-6)
+    # The matrices are here without noise: no part of the variance given the scales is the noise's.
+    np.testing.assert_allclose(found.data, found.covariance.mean(axis=0), rtol=1e-9, atol=1e-15)
 
 
 def batch_error(draws: FloatArray) -> float:

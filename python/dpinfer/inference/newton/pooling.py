@@ -152,7 +152,7 @@ def pooled(
         chains.keep_scales()
         if (step + 1) % every == 0:
             found.append(chains.component())
-    place, mean, covariance, scales = zip(*found, strict=True)
+    place, mean, covariance, scales, data = zip(*found, strict=True)
     joined = [_by_chain(each) for each in zip(*scales, strict=True)]
     stddev = tuple(np.exp(each[:, 0] if each.shape[1] == 1 else each[:, :2]) for each in joined)
     correlation = tuple(np.tanh(each[:, 2]) if each.shape[1] == 3 else np.empty(0) for each in joined)
@@ -161,7 +161,7 @@ def pooled(
         place=likelihoods.place[_by_chain(place)],
         mean=_by_chain(mean),
         covariance=_by_chain(covariance),
-        data=chains.without_noise(),
+        data=np.mean(data, axis=0),
         stddev=stddev,
         correlation=correlation,
         stddev_draws=chains.scales(),
@@ -377,18 +377,14 @@ class _Chains:
         """Return the log of the evidence without each block over the largest with it; NaN for pairs."""
         return tuple(float(np.mean(found)) if found else math.nan for found in self._at_zero)
 
-    def component(self) -> tuple[IntArray, FloatArray, FloatArray, list[FloatArray]]:
-        """Return draw, mean and covariance of the coefficients, and the scales, of every chain."""
+    def component(self) -> tuple[IntArray, FloatArray, FloatArray, list[FloatArray], FloatArray]:
+        """Return draw, mean, covariance and scales of every chain, and their mean covariance without privacy noise."""
         precision = self._with_prior()
         covariance = np.asarray(np.linalg.inv(precision))
         mean = np.asarray((covariance @ self._information[..., None])[..., 0])
         covariance = np.asarray(0.5 * (covariance + np.swapaxes(covariance, 1, 2)))
-        return self._draw, mean, covariance, list(self._scales)
-
-    def without_noise(self) -> FloatArray:
-        """Return the covariance of the coefficients without privacy noise, averaged over the states."""
-        precision = self._with_prior()
-        return np.asarray(np.linalg.inv(precision - self._precision + self._data).mean(axis=0))
+        without_noise = np.linalg.inv(precision - self._precision + self._data).mean(axis=0)
+        return self._draw, mean, covariance, list(self._scales), without_noise
 
 
 def _triangle(scales: FloatArray) -> FloatArray:

@@ -4,7 +4,6 @@ Tolerances are of 4.5 Monte Carlo standard errors where numbers are drawn: a che
 """
 
 import math
-import time
 from pathlib import Path
 
 import numpy as np
@@ -305,15 +304,13 @@ def fit() -> MixedFit:
     return found
 
 
-def test_another_prior_charges_nothing_and_takes_less_than_a_second(tmp_path: Path) -> None:
+def test_another_prior_charges_nothing_and_keeps_the_release(tmp_path: Path) -> None:
     table, _ = table_of(0.5, 12)
     ledger = dpi.PrivacyLedger.create(tmp_path / "spent.ledger")
     account = ledger.add_dataset("people", budget=(2.0, 1e-5))
     found = dpi.regression("y ~ x + site", table, schema=SCHEMA, epsilon=1.9, delta=1e-6, n_records=N, ledger=account)
     before = len(ledger.entries())
-    start = time.process_time()
     again = found.with_prior("(1 | site)", scale=0.3, df=math.inf)
-    assert time.process_time() - start < 1.0
     assert len(ledger.entries()) == before
     assert again.release is found.release
     with pytest.raises(BudgetExceededError):

@@ -25,8 +25,8 @@ from dpinfer.release.newton.population import PopulationSums
 
 __all__ = ["population_posterior", "residual_prior_variance"]
 
-# Four times as many until the error is below _ACCURATE; batches show it.
 _RESOLVED = 2.0  # an eigenvalue of the bread over the largest of noise alone
+# Four times as many until the error is below _ACCURATE; batches show it.
 _DRAWS, _MOST_DRAWS, _BATCHES = 200, 25_600, 10
 _ACCURATE = 0.05  # Monte Carlo error of a quantile, in posterior standard deviations
 _LEAST_CURVATURE = 0.1  # of what whitened directions have

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy import special
+from scipy import special, stats
 
 import dpinfer as dpi
 from dpinfer.errors import BudgetExceededError
@@ -150,11 +150,10 @@ def test_draws_of_the_matrices_count_the_same() -> None:
     assert abs(np.mean(found.place == 0) - 0.5) < 2.5 / math.sqrt(len(found.place))
 
 
-def test_slopes_that_follow_their_weights_agree_with_draws_from_the_prior() -> None:
-    """Beside the density of three scores with their whole covariance, at draws of scale, spread and weights."""
-    rng, d, size = np.random.default_rng(1), 3, 400_000
-    found_in = ScoreLikelihoods(
-        back=np.eye(d) + 0.2 * rng.normal(size=(d, d)),
+def score_likelihoods(back: FloatArray) -> ScoreLikelihoods:
+    """Return the likelihood of three scores, with three nodes of the slope's spread."""
+    return ScoreLikelihoods(
+        back=back,
         value=np.array([[[0.9, -0.5, 0.8], [0.15, -0.2, 0.3], [0.1, 0.05, -0.1]]]),
         position=np.array([[[0.0, 0.0, 0.0], [0.8, -0.4, 0.5], [1.2, -0.9, 1.0]]]),
         noise=np.array([[0.15, 0.1, 0.08]]),
@@ -163,11 +162,36 @@ def test_slopes_that_follow_their_weights_agree_with_draws_from_the_prior() -> N
         entry=np.array([0.02, 0.1, 0.25]),
         level=np.array([0.05, 0.03, 0.01]),
         log_weight=np.log([0.5, 0.3, 0.2]),
-        weights=np.zeros((1, d)),
-        prior_precision=np.full((1, d), 0.01),
+        weights=np.zeros((1, 3)),
+        prior_precision=np.full((1, 3), 0.01),
         place=np.zeros(1, dtype=np.int64),
-        data=np.eye(d),
+        data=np.eye(3),
     )
+
+
+@pytest.mark.parametrize(("rows", "d"), [(3, 3), (2, 3), (1, 3)])
+def test_the_density_of_scores_is_that_of_their_whole_covariance(rows: int, d: int) -> None:
+    """At every node of the spread, up to a constant: exactly, so that each determinant counts."""
+    rng, found_in = np.random.default_rng(rows), score_likelihoods(np.eye(d))
+    basis = np.linalg.qr(rng.normal(size=(d, d)))[0][:rows]
+    length, value = rng.uniform(0.5, 6.0, size=rows), 3.0 * rng.normal(size=(rows, d))
+    found = found_in._log_density(value[None], length[None], basis[None])[0]
+    error, eye = length[:, None] * basis, np.eye(d)
+    expected = []
+    for middle, entry, level, log_weight in zip(
+        found_in.middle, found_in.entry, found_in.level, found_in.log_weight, strict=True
+    ):
+        whole = entry * np.einsum("tk,ij->tikj", error @ error.T, eye)
+        whole += entry * np.einsum("tj,ki->tikj", error, error) + level * np.einsum("ti,kj->tikj", error, error)
+        law = stats.multivariate_normal((error * middle).ravel(), whole.reshape(rows * d, -1) + np.eye(rows * d))
+        expected.append(log_weight + law.logpdf(value.ravel()))
+    np.testing.assert_allclose(np.diff(found), np.diff(expected), rtol=1e-10, atol=1e-10)
+
+
+def test_slopes_that_follow_their_weights_agree_with_draws_from_the_prior() -> None:
+    """Beside the density of three scores with their whole covariance, at draws of scale, spread and weights."""
+    rng, d, size = np.random.default_rng(1), 3, 400_000
+    found_in = score_likelihoods(np.eye(d) + 0.2 * rng.normal(size=(d, d)))
     prior, none = ScalePrior(1.0), np.empty(0, np.int64)
     found = pooled(found_in, np.zeros((d, 0)), none, [Block((np.eye(d),), (prior,))], none, 2)
     tau, node = prior.draw(size, rng), rng.choice(3, size=size, p=np.exp(found_in.log_weight))

@@ -290,7 +290,7 @@ class LinearScores:
 def _of_all_rounds(release: NewtonRelease) -> tuple[FloatArray, float]:
     """Return the mean of the matrices in the last coordinates that have the last one's trace, and its noise.
 
-    A round's noise there is taken for as large in all directions as in the one where it is largest.
+    The noise of a round differs between directions; its largest standard deviation stands for all of them.
     """
     onward = release.transforms[-1] @ np.linalg.inv(release.transforms)
     matrices, gram = onward @ release.moments @ np.swapaxes(onward, 1, 2), onward @ np.swapaxes(onward, 1, 2)

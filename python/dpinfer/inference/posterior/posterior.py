@@ -24,10 +24,8 @@ from dpinfer.inference.posterior.units import Units
 from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, Model
 
 SPACES = ("constrained", "unconstrained")
-
 _HERMITE_NODES = 31  # exact to degree 61
-_MAP_DRAWS = 16_384  # Monte Carlo error below 1% of a standard deviation
-_MAP_SEED = 20_250_101  # an arbitrary seed
+_MAP_DRAWS, _MAP_SEED = 16_384, 20_250_101  # Monte Carlo error below 1% of a standard deviation; an arbitrary seed
 _nothing = partial(np.empty, 0)
 
 
@@ -132,9 +130,7 @@ class Posterior:
     def _space(self) -> ParameterSpace:
         return ParameterSpace.of(self.model, self.n_params, self.units)
 
-    @cached_property
-    def _summary(self) -> PosteriorSummary:
-        return summarise(self)
+    _summary = cached_property(summarise)
 
     @cached_property
     def _mapped_draws(self) -> FloatArray:

@@ -111,6 +111,20 @@ def test_what_is_not_there_is_refused_before_the_charge(table, formula, family, 
     assert "charge" not in [entry.kind for entry in dpi.PrivacyLedger(tmp_path / "spent.ledger").entries()]
 
 
+@pytest.mark.parametrize(("formula", "family"), [("score ~ week", "gaussian"), ("well ~ week", "binomial")])
+def test_people_of_one_row_are_flagged(formula, family):
+    """Their effects and the noise are one: what is released tells no standard deviation from zero."""
+    rng = np.random.default_rng(4)
+    week = rng.uniform(0, 10, 600)
+    score = 5.0 + 0.2 * week + rng.normal(size=600)
+    one = {"person": np.arange(600), "week": week, "score": score, "well": np.where(score > 6.0, "yes", "no")}
+    one |= {"arm": np.full(600, "a"), "site": np.full(600, "n")}
+    options = {"family": family, "unit": UNIT, "random_source": InsecureRNG(1), **BUDGET}
+    fit = dpi.regression(f"{formula} + (1 | person)", one, **options)
+    assert fit.scales().remarks == {"sd by person": "not told from zero"}
+    assert fit.scales()["sd by person"]["low"] == 0.0
+
+
 def test_a_plan_predicts_a_width():
     plan = dpi.formulas.plan_regression("score ~ week + (1 | person)", unit=UNIT, **BUDGET)
     assert 1.0 < plan.choice.chosen.predicted_width < 10.0

@@ -1,6 +1,7 @@
 """Effects of persons: scores of the marginal likelihood, a person as one record, standard deviations near zero."""
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -222,6 +223,23 @@ def test_a_source_gives_the_bits_of_the_arrays_and_must_be_sorted(people):
         run(model, X, y, None)
     with pytest.raises(ValueError, match="those of the model of persons"):
         run(model, X, y, Units(unit, 3.0))
+
+
+def test_rows_beyond_the_largest_number_are_left_out(people):
+    """Whoever has more adds what the first rows of theirs add, and nothing says so."""
+    X, y, unit = people
+    model = model_of("gaussian")
+    units = {"max_rows": ROWS, "mean_rows": model.mean_rows}
+    n = 2 * ROWS
+    last = np.full((n, X.shape[1]), 3.0), np.full(n, 9.0), np.full(n, unit[-1])
+    longer = np.vstack((X, last[0])), np.append(y, last[1]), np.append(unit, last[2])
+    full = ROWS - int(np.sum(unit == unit[-1]))
+    cut = tuple(array[: len(y) + full] for array in longer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        whole = run(model, *longer[:2], Units(longer[2], **units))
+    assert np.array_equal(whole.scores, run(model, *cut[:2], Units(cut[2], **units)).scores)
+    assert not np.array_equal(whole.scores, run(model, X, y, Units(unit, **units)).scores)
 
 
 def test_an_interrupted_run_goes_on_for_one_charge(people, tmp_path):

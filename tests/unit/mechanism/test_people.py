@@ -11,7 +11,7 @@ from tests.reference.own_newton_mutants import PERSON_MUTANTS
 import dpinfer as dpi
 from dpinfer.errors import RecordError
 from dpinfer.inference.newton.persons import EFFECT_PRIOR, bounded_effects
-from dpinfer.mechanism import RowSource, Units, _native
+from dpinfer.mechanism import RowSource, Units, _native, rows_of_arrow
 from dpinfer.mechanism.newton.own_rows import OwnRows, PersonScores, kernel_scores
 from dpinfer.mechanism.newton.person_records import persons_of
 from dpinfer.models import PersonModel
@@ -223,6 +223,18 @@ def test_a_source_gives_the_bits_of_the_arrays_and_must_be_sorted(people):
         run(model, X, y, None)
     with pytest.raises(ValueError, match="those of the model of persons"):
         run(model, X, y, Units(unit, 3.0))
+
+
+def test_blocks_may_follow_each_other_in_one_place(people):
+    """As those of Parquet files do."""
+    arrow = pytest.importorskip("pyarrow")
+    X, y, unit = people
+    model = model_of("gaussian")
+    table = arrow.table({"a": X[:, 0], "b": X[:, 1], "y": y, "person": unit})
+    source = rows_of_arrow(lambda: table.to_batches(max_chunksize=500), ("a", "b"), "y", "person")
+    units = {"max_rows": ROWS, "mean_rows": model.mean_rows}
+    whole = run(model, X, y, Units(unit, **units))
+    assert np.array_equal(run(model, source, None, Units(**units)).scores, whole.scores)
 
 
 def test_rows_beyond_the_largest_number_are_left_out(people):

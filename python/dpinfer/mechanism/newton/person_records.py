@@ -45,7 +45,8 @@ def open_persons(model: PersonModel, X: Any, y: Any, units: Units, *, n_threads:
         features, response, unit = check(*records.held, units.ids)
         order = np.argsort(unit, kind="stable")
         return OwnRecords(*persons_of(model, features[order], response[order], unit[order]), n_threads=n_threads)
-    blocks = [tuple(block) for block in records.source().checked(check)]
+    # Copies: a source may put the next block in the place of one.
+    blocks = [tuple(np.array(part) for part in block) for block in records.source().checked(check)]
     features, response, unit = (np.concatenate(part) for part in zip(*blocks, strict=True))
     if np.any(unit[1:] < unit[:-1]):
         raise RecordError("unit must increase: the rows must be sorted by their units")

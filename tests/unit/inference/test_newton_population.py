@@ -59,8 +59,8 @@ def without_privacy(kind, X, y):
     return found, bread @ (design.T @ (design * residual[:, None] ** 2)) @ bread
 
 
-def fitted(kind, X, y, *, epsilon, seed):
-    model = getattr(dpi.models, kind)(X.shape[1], fit_intercept=True, prior_scale=10.0)
+def fitted(kind, X, y, *, epsilon, seed, prior_scale=10.0):
+    model = getattr(dpi.models, kind)(X.shape[1], fit_intercept=True, prior_scale=prior_scale)
     plan = dpi.plan_newton(model, target_epsilon=epsilon, target_delta=1e-6, n_records=len(X), target="population")
     release = dpi.run_newton(
         model, X, y, plan=plan, n_records=len(X), random_source=InsecureRNG(seed), n_threads=1, **KINDS[kind][1]
@@ -85,6 +85,22 @@ def test_with_much_budget_it_is_maximum_likelihood_with_robust_errors(rng, kind)
     np.testing.assert_allclose(posterior.cov[:d, :d], covariance, atol=0.2 * stddev.max() ** 2)
     assert posterior.decompose().privacy[:d].max() < 0.1
     assert "population's" in posterior.diagnostics.verdict
+
+
+@pytest.mark.parametrize("declared", [10.0, 0.05])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_prior_that_the_weights_contradict_is_one_that_expects_them(rng, kind, declared):
+    """Least squares do not know the prior: intervals are those of a wide one, and the verdict says how wide."""
+    X, y = KINDS[kind][0](rng, 20_000)
+    found, covariance = without_privacy(kind, X, y)
+    _, posterior = fitted(kind, X, y, epsilon=200.0, seed=1, prior_scale=declared)
+    stddev = np.sqrt(np.diag(covariance))
+    np.testing.assert_array_less(np.abs(posterior.mean[: found.size] - found), 0.4 * stddev)
+    np.testing.assert_allclose(posterior.stddev[: found.size], stddev, rtol=0.12)
+    assert (
+        (posterior.diagnostics.prior_pvalue < 0.005) == ("prior" in posterior.diagnostics.warnings) == (declared < 1.0)
+    )
+    assert ("one 256 times as wide" in posterior.diagnostics.verdict) == (declared < 1.0)
 
 
 @pytest.mark.statistical

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer.accounting._loss_grid import UNIT, Direction, GridLaw, loss, noise_range
-from dpinfer.accounting._steps import Step, StepKind
+from dpinfer.accounting._steps import UNIT, Direction, GridLaw, Step, StepKind, loss, noise_range
 from dpinfer.accounting.gaussian import ndtr
 
 _N_POINTS = 1201  # of a rough first grid; the certified bound does not depend on it

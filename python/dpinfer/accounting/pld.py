@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer.accounting._loss_grid import Direction, discretise
-from dpinfer.accounting._steps import Step, StepKind
+from dpinfer.accounting._steps import Direction, Step, StepKind, discretise
 from dpinfer.accounting._tilted import ComposedLaw, Layout, compose, plan_layout
 from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from dpinfer.errors import UnsupportedEventError

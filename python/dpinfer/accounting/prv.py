@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpinfer.accounting._loss_grid import Direction
-from dpinfer.accounting._steps import Step, StepKind
+from dpinfer.accounting._steps import Direction, Step, StepKind
 from dpinfer.accounting.pld import pld_epsilon
 from dpinfer.errors import UnsupportedEventError
 

@@ -17,8 +17,7 @@ from dpinfer.accounting import (
     delta_for,
 )
 from dpinfer.accounting import prv as prv_module
-from dpinfer.accounting._loss_grid import Direction
-from dpinfer.accounting._steps import Step, StepKind
+from dpinfer.accounting._steps import Direction, Step, StepKind
 from dpinfer.accounting.pld import pld_epsilon
 from dpinfer.accounting.prv import PRVError, prv_epsilon
 from dpinfer.accounting.rdp import rdp_epsilon

@@ -9,9 +9,8 @@ import pytest
 from scipy import fft
 from tests.reference import accounting_oracles as oracle
 
-from dpinfer.accounting import _loss_grid
-from dpinfer.accounting._loss_grid import UNIT, Direction, discretise
-from dpinfer.accounting._steps import Step, StepKind
+from dpinfer.accounting import _steps
+from dpinfer.accounting._steps import UNIT, Direction, Step, StepKind, discretise
 from dpinfer.accounting._tilted import _FFT_CONSTANT, _transform
 from dpinfer.accounting.gaussian import ndtr
 
@@ -103,10 +102,10 @@ def test_inconsistent_masses_are_noticed(direction, monkeypatch):
     """A normal distribution function wrong by 1e-6, or edges wrong by a hundredth, must not pass the checks."""
     step, width = Step(StepKind.POISSON, 1.0, 0.1), 2.0**-10
     with monkeypatch.context() as patch:
-        patch.setattr(_loss_grid, "ndtr", lambda x: ndtr(x) * (1.0 + 1e-6))
+        patch.setattr(_steps, "ndtr", lambda x: ndtr(x) * (1.0 + 1e-6))
         assert not discretise(step, direction, width, TAIL).consistent
-    edge_noise = _loss_grid._edge_noise
-    monkeypatch.setattr(_loss_grid, "_edge_noise", lambda *arguments: edge_noise(*arguments) + 0.01)
+    edge_noise = _steps._edge_noise
+    monkeypatch.setattr(_steps, "_edge_noise", lambda *arguments: edge_noise(*arguments) + 0.01)
     assert not discretise(step, direction, width, TAIL).consistent
 
 
@@ -125,8 +124,8 @@ def test_the_edges_stand_where_the_margin_says(rate, shift):
     least = math.log1p(-rate) if rate < 1.0 else -10.0 * shift
     first = max(math.ceil(least / width), math.ceil(-9.0 * shift / width))
     edges = np.unique(np.linspace(first, int(9.0 * shift / width), 200).astype(int)) * width
-    noise = _loss_grid._edge_noise(shift, rate, edges)
-    margin = _loss_grid._bins(shift, rate, edges).margin
+    noise = _steps._edge_noise(shift, rate, edges)
+    margin = _steps._bins(shift, rate, edges).margin
     for edge, place in zip(edges, noise, strict=True):
         if np.isfinite(place):
             exponent = mpmath.mpf(shift) * (mpmath.mpf(float(place)) - mpmath.mpf(shift) / 2)

@@ -16,8 +16,7 @@ from dpinfer.accounting import (
     account,
     delta_for,
 )
-from dpinfer.accounting._loss_grid import Direction
-from dpinfer.accounting._steps import Step, StepKind
+from dpinfer.accounting._steps import Direction, Step, StepKind
 from dpinfer.accounting.pld import pld_delta, pld_epsilon
 
 DIRECTIONS = {"remove": (Direction.REMOVE,), "add": (Direction.ADD,)}
@@ -149,7 +148,7 @@ def test_fails_closed(noise, rate, count):
 
 
 def test_a_failed_check_is_never_a_number(monkeypatch):
-    monkeypatch.setattr("dpinfer.accounting._loss_grid._TOLERANCE", -1.0)
+    monkeypatch.setattr("dpinfer.accounting._steps._TOLERANCE", -1.0)
     assert account(poisson(1.0, 0.1, 10), delta=1e-5).epsilon == math.inf
     assert delta_for(poisson(0.3, 0.9, 100), epsilon=1.0) == 1.0
 

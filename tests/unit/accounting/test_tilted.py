@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpinfer.accounting import _tilted
-from dpinfer.accounting._loss_grid import Direction, GridLaw, discretise
-from dpinfer.accounting._steps import Step, StepKind
+from dpinfer.accounting._steps import Direction, GridLaw, Step, StepKind, discretise
 from dpinfer.accounting._tilted import Layout, compose, plan_layout
 from dpinfer.accounting.gaussian import gaussian_epsilon
 

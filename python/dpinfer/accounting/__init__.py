@@ -26,8 +26,7 @@ from dpinfer.accounting.events import (
 from dpinfer.accounting.guarantee import Guarantee
 
 if TYPE_CHECKING:
-    from dpinfer.accounting.accountant import AccountantName, account, delta_for
-    from dpinfer.accounting.calibration import calibrate_noise_multiplier
+    from dpinfer.accounting.accountant import AccountantName, account, calibrate_noise_multiplier, delta_for
     from dpinfer.accounting.charging import Charge, charge_run
     from dpinfer.accounting.curve import PrivacyCurve, gaussian_dp_mu, privacy_curve, zcdp_rho
     from dpinfer.accounting.ledger import LedgerAccount, PrivacyLedger
@@ -75,8 +74,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "dpinfer.accounting.accountant": "AccountantName account delta_for",
-        "dpinfer.accounting.calibration": "calibrate_noise_multiplier",
+        "dpinfer.accounting.accountant": "AccountantName account calibrate_noise_multiplier delta_for",
         "dpinfer.accounting.charging": "Charge charge_run",
         "dpinfer.accounting.curve": "PrivacyCurve gaussian_dp_mu privacy_curve zcdp_rho",
         "dpinfer.accounting.ledger": "LedgerAccount PrivacyLedger",

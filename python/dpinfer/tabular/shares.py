@@ -23,8 +23,7 @@ from dpinfer.accounting import (
     calibrate_noise_multiplier,
     run_event,
 )
-from dpinfer.accounting.accountant import AccountantName, certify, check_stated_epsilon
-from dpinfer.accounting.calibration import MAX_NOISE_MULTIPLIER
+from dpinfer.accounting.accountant import MAX_NOISE_MULTIPLIER, AccountantName, certify, check_stated_epsilon
 from dpinfer.errors import SchemaError
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.counts import noisy_counts

@@ -20,7 +20,7 @@ from dpinfer.accounting import (
     account,
     calibrate_noise_multiplier,
 )
-from dpinfer.accounting.renyi_filter import RenyiFilter
+from dpinfer.accounting.rdp import RenyiFilter
 
 DELTA = 1e-5
 REGIMES = [

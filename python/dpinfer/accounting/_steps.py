@@ -7,6 +7,9 @@ On a grid, losses are rounded toward more: connect-the-dots from per-bin masses.
 ``width`` is the grid's step h, u the unit roundoff.  Losses live on the points k h.  The direction REMOVE has numerator
 P = (1 - q) N(0, 1) + q N(mu, 1) and denominator Q = N(0, 1); ADD exchanges them.  docs/derivations/accounting.md proves
 that the returned law dominates the true one, rounding included.
+
+Accountants treat the noise as exactly Gaussian.  The library's draws are, outside an event of a bounded probability,
+the exact rounding of an exact Gaussian: the slack is that part of delta (docs/derivations/noise.md).
 """
 
 import enum
@@ -33,6 +36,23 @@ from dpinfer.accounting.events import (
 from dpinfer.accounting.gaussian import ndtr, pure_mu, upper_quantile
 from dpinfer.errors import UnsupportedEventError
 
+UNIT = 2.0**-53  # unit roundoff of double precision
+# Below this the arithmetic comes near the subnormal range, and relative error bounds would stop holding.
+_TINY = 1e-280
+_MAX_EXPONENT = 600.0  # exp(600) is still far from overflow, and a bound at exp(-600) is 0 for any delta
+_TOLERANCE = 1e-7  # far above the rounding of the sums, far below a fault of a bin
+# Only for tail masses, which are small beside delta already.
+_UP_TAIL = 1.0 + 1e-9
+# The probability that one coordinate of one step, with noise multiplier s, differs from exact noise is at
+# most s 2**-131 + 2**-138; a step has at most 2**20 coordinates.
+_PER_NOISE_MULTIPLIER = 2.0**-111
+_PER_STEP = 2.0**-118  # 2**-138 times 2**20 coordinates
+
+# Shares of delta to set aside, tried in turn: the first moves epsilon by less than its tenth digit.
+RESERVED_SHARES = (2.0**-30, 2.0**-20, 2.0**-10, 2.0**-5, 2.0**-3, 0.5)
+
+# Beyond this an (epsilon, delta) guarantee is void, and the slack, which grows as e**epsilon, is not counted.
+LARGEST_EPSILON = 40.0
 _COVERED = (
     "Covered are: GaussianEvent under every adjacency; PoissonSampled(GaussianEvent) under add_remove and zero_out; "
     "SampledWithoutReplacement(GaussianEvent) under replace_one and zero_out; PureEvent and ApproximateEvent under "
@@ -190,15 +210,6 @@ def _step(event: GaussianEvent | PoissonSampled | SampledWithoutReplacement, adj
     # A zeroed record is one particular replacement, so the replace-one bound (sensitivity 2) covers zero_out too.
     shift = Adjacency.REPLACE_ONE.sensitivity_factor / event.event.noise_multiplier
     return Step(StepKind.SUBSET, shift * _ROUND_UP, min(1.0, event.n_sampled / event.n_records * _ROUND_UP))
-
-
-UNIT = 2.0**-53  # unit roundoff of double precision
-# Below this the arithmetic comes near the subnormal range, and relative error bounds would stop holding.
-_TINY = 1e-280
-_MAX_EXPONENT = 600.0  # exp(600) is still far from overflow, and a bound at exp(-600) is 0 for any delta
-_TOLERANCE = 1e-7  # far above the rounding of the sums, far below a fault of a bin
-# Only for tail masses, which are small beside delta already.
-_UP_TAIL = 1.0 + 1e-9
 
 
 class Direction(enum.Enum):
@@ -401,3 +412,46 @@ def discretise(step: Step, direction: Direction, width: float, tail: float) -> G
     inverse = float(np.sum(masses * np.exp(-np.clip(grid, -_MAX_EXPONENT, _MAX_EXPONENT))))
     consistent = abs(total - 1.0) <= _TOLERANCE and kept - _TOLERANCE <= inverse <= 1.0 + _TOLERANCE
     return GridLaw(start, masses, infinite, bins.margin, consistent)
+
+
+def total_variation_slack(event: Event) -> float:
+    """Return a bound on the total variation distance between an event with exact noise and with the library's.
+
+    **Privacy.** Reads no records.
+
+    Returns
+    -------
+    float
+        In [0, inf); parts without a guarantee count nothing.
+    """
+    if isinstance(event, (NonPrivateEvent, PureEvent, ApproximateEvent)):
+        # These are drawn exactly, by integers.
+        return 0.0
+    if isinstance(event, Composed):
+        return math.fsum(total_variation_slack(part) for part in event.events)
+    if isinstance(event, SelfComposed):
+        return event.count * total_variation_slack(event.event)
+    if isinstance(event, GaussianEvent):
+        return event.noise_multiplier * _PER_NOISE_MULTIPLIER + _PER_STEP
+    return total_variation_slack(event.event)
+
+
+def reserve_suffices(slack: float, epsilon: float, reserve: float) -> bool:
+    """Whether delta + `reserve` covers a mechanism within `slack` of an (epsilon, delta)-private one.
+
+    Parameters
+    ----------
+    slack : float
+        Total variation distance between the two.
+    epsilon : float
+        In [0, inf].
+    reserve : float
+        In (0, 1).
+
+    Notes
+    -----
+    P'(A) <= P(A) + s <= e**epsilon Q(A) + delta + s <= e**epsilon Q'(A) + delta + (1 + e**epsilon) s.
+    """
+    if slack == 0.0:
+        return True
+    return math.log(slack) + max(epsilon, 0.0) + math.log1p(math.exp(-epsilon)) <= math.log(reserve)

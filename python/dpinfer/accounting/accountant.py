@@ -10,7 +10,18 @@ from typing import Literal, TypeAlias
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._validate import check_choice, check_interval
-from dpinfer.accounting._steps import Step, StepKind, pure_as_gaussian, reduce_event, split_failure, split_pure
+from dpinfer.accounting._steps import (
+    LARGEST_EPSILON,
+    RESERVED_SHARES,
+    Step,
+    StepKind,
+    pure_as_gaussian,
+    reduce_event,
+    reserve_suffices,
+    split_failure,
+    split_pure,
+    total_variation_slack,
+)
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.events import Event, check_event
@@ -18,11 +29,16 @@ from dpinfer.accounting.gaussian import gaussian_epsilon
 from dpinfer.accounting.pld import pld_delta, pld_epsilon
 from dpinfer.accounting.prv import PRVError, prv_epsilon
 from dpinfer.accounting.rdp import rdp_epsilon
-from dpinfer.accounting.sampler_slack import LARGEST_EPSILON, RESERVED_SHARES, reserve_suffices, total_variation_slack
 from dpinfer.errors import BudgetExceededError, UnfoundedEpsilonError
 
 AccountantName: TypeAlias = Literal["pld", "prv", "rdp"]
 ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "prv", "rdp")
+
+MIN_NOISE_MULTIPLIER = 1e-2  # epsilon of one full-batch step is above 5000
+MAX_NOISE_MULTIPLIER = 1e6  # more noise than 1e6 times the sensitivity leaves no use
+_MAX_EVALUATIONS = 60  # bisection alone needs 60 for double precision
+# Interpolation settles this search within about six evaluations; from here on it bisects.
+_MAX_INTERPOLATIONS = 16
 
 _PRV_NOTE = (
     "prv-accountant models the removal of a record only; epsilon is the larger of its upper end and the pld bound for "
@@ -303,13 +319,6 @@ def _delta(steps: Mapping[Step, int], pure: float, epsilon: float) -> float:
     # Randomised response has the largest divergence of all pure mechanisms (Kairouz, Oh and Viswanath, 2015).
     bound = min(1.0, -math.expm1(epsilon - pure) / (1.0 + math.exp(-pure)) * (1.0 + 1e-12))
     return min(1.0, bound + pld_delta(steps, 0.0)) if steps else bound
-
-
-MIN_NOISE_MULTIPLIER = 1e-2  # epsilon of one full-batch step is above 5000
-MAX_NOISE_MULTIPLIER = 1e6  # more noise than 1e6 times the sensitivity leaves no use
-_MAX_EVALUATIONS = 60  # bisection alone needs 60 for double precision
-# Interpolation settles this search within about six evaluations; from here on it bisects.
-_MAX_INTERPOLATIONS = 16
 
 
 def calibrate_noise_multiplier(

@@ -15,12 +15,20 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._validate import check_float_array, check_interval
-from dpinfer.accounting._steps import Step, StepKind, pure_as_gaussian, reduce_event, split_failure, split_pure
+from dpinfer.accounting._steps import (
+    LARGEST_EPSILON,
+    Step,
+    StepKind,
+    pure_as_gaussian,
+    reduce_event,
+    split_failure,
+    split_pure,
+    total_variation_slack,
+)
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.events import Event, check_event
 from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon, ndtr, pure_mu
 from dpinfer.accounting.pld import pld_deltas
-from dpinfer.accounting.sampler_slack import LARGEST_EPSILON, total_variation_slack
 
 # The curve is known down to about this delta; below it the last value is used.
 _LEAST_DELTA = 1e-12

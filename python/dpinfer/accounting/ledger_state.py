@@ -1,19 +1,17 @@
 """The state of a privacy ledger, computed from its entries."""
 
-import hashlib
 import re
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpinfer._validate import check_interval
-from dpinfer.accounting._ledger_file import LedgerEntry
+from dpinfer.accounting._ledger_file import LedgerEntry, run_of_token
 from dpinfer.accounting.accountant import certify
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.bound import PrivacyBound
 from dpinfer.accounting.events import Composed, Event, event_from_dict
-from dpinfer.accounting.renyi_filter import RenyiFilter
+from dpinfer.accounting.rdp import RenyiFilter
 from dpinfer.errors import LedgerError, LedgerFormatError
 
 FORMAT_NAME = "dpinfer-ledger"
@@ -176,13 +174,3 @@ def _changed(known: LedgerRun, entry: LedgerEntry) -> LedgerRun:
     if entry.kind != "begin" or not _DIGEST.fullmatch(entry.content["binding"]):
         raise ValueError("an entry is of no known kind")
     return replace(known, binding=entry.content["binding"])
-
-
-def new_cancel_token() -> bytes:
-    """Return a fresh secret; :func:`run_of_token` gives the identity of the run that it can cancel."""
-    return secrets.token_bytes(32)
-
-
-def run_of_token(token: bytes) -> str:
-    """Return the identity of the run that `token` can cancel."""
-    return hashlib.sha256(token).hexdigest()

@@ -17,8 +17,8 @@ from dpinfer._arrays import FloatArray
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_integer
 from dpinfer.accounting import Adjacency, Charge, Event, LedgerAccount, charge_run
+from dpinfer.accounting._ledger_file import new_cancel_token, run_of_token
 from dpinfer.accounting.ledger import check_account
-from dpinfer.accounting.ledger_state import new_cancel_token, run_of_token
 from dpinfer.errors import CheckpointError, LedgerError, RecordError
 from dpinfer.mechanism.checkpoint import RunCheckpoint, RunRecord, begun, binding, tag_of_records
 from dpinfer.mechanism.noise_keys import OSRandomSource, RandomSource

@@ -21,7 +21,7 @@ from dpinfer.accounting import (
 )
 from dpinfer.accounting.adjacency import Adjacency
 from dpinfer.accounting.gaussian import pure_mu
-from dpinfer.accounting.renyi_filter import RenyiFilter
+from dpinfer.accounting.rdp import RenyiFilter
 from dpinfer.errors import UnsupportedEventError
 
 MAY_FAIL = ApproximateEvent(0.5, 1e-6, "add_remove")

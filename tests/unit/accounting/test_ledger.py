@@ -9,8 +9,8 @@ from tests.reference.ledger_runs import DELTA, EVENT, charging, run, statuses
 import dpinfer as dpi
 from dpinfer.accounting import Composed, GaussianEvent, NonPrivateEvent, SelfComposed
 from dpinfer.accounting import _ledger_file as storage
+from dpinfer.accounting._ledger_file import run_of_token
 from dpinfer.accounting.charging import REFUSED_AND_CHARGED
-from dpinfer.accounting.ledger_state import run_of_token
 from dpinfer.errors import (
     BudgetExceededError,
     CheckpointError,

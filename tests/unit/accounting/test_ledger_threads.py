@@ -18,7 +18,7 @@ from tests.reference.ledger_runs import DELTA, EVENT, run, statuses
 
 import dpinfer as dpi
 from dpinfer.accounting import SelfComposed
-from dpinfer.accounting import _ledger_access as access
+from dpinfer.accounting import _ledger_file as access
 from dpinfer.accounting import _ledger_file as storage
 from dpinfer.errors import BudgetExceededError, LedgerError
 

@@ -22,7 +22,7 @@ from dpinfer.accounting import (
 from dpinfer.accounting._steps import reduce_event
 from dpinfer.accounting.adjacency import Adjacency
 from dpinfer.accounting.pld import pld_delta, pld_epsilon
-from dpinfer.accounting.renyi_filter import RenyiFilter
+from dpinfer.accounting.rdp import RenyiFilter
 from dpinfer.errors import UnsupportedEventError
 
 PURE = PureEvent(0.5, "add_remove")

@@ -8,8 +8,7 @@ import pytest
 import dpinfer as dpi
 from dpinfer.accounting import Adjacency, GaussianEvent, PoissonSampled, SampledWithoutReplacement, SelfComposed
 from dpinfer.accounting._steps import Step, StepKind
-from dpinfer.accounting.rdp import _divergence, rdp_epsilon, renyi_divergence
-from dpinfer.accounting.renyi_filter import RenyiFilter
+from dpinfer.accounting.rdp import RenyiFilter, _divergence, rdp_epsilon, renyi_divergence
 
 mpmath = pytest.importorskip("mpmath", reason="mpmath is a cross-check for tests only")
 

@@ -17,7 +17,7 @@ from dpinfer.accounting import (
     account,
 )
 from dpinfer.accounting.ledger_state import DatasetState
-from dpinfer.accounting.renyi_filter import RenyiFilter
+from dpinfer.accounting.rdp import RenyiFilter
 from dpinfer.errors import BudgetExceededError
 
 BUDGET = (1.0, 1e-5)

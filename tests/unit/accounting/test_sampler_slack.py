@@ -13,7 +13,7 @@ from dpinfer.accounting import (
     account,
     delta_for,
 )
-from dpinfer.accounting import sampler_slack as slack
+from dpinfer.accounting import _steps as slack
 from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon
 
 

@@ -24,7 +24,7 @@ from dpinfer.accounting import (
     privacy_curve,
     zcdp_rho,
 )  # fmt: skip
-from dpinfer.accounting.renyi_filter import RenyiFilter
+from dpinfer.accounting.rdp import RenyiFilter
 from dpinfer.lab._native import tarp_counts
 from dpinfer.mechanism import _native
 from dpinfer.testing import InsecureRNG

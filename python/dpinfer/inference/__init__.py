@@ -3,13 +3,12 @@
 **Privacy.** Everything in this package is post-processing of a Release and costs nothing.
 """
 
-from dpinfer.inference.facts import PlannedRelease, ReleaseFacts
 from dpinfer.inference.fit import noise_aware_posterior
 from dpinfer.inference.posterior.archive import load_posterior
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.synthetic import CombinedEstimates, SyntheticSets
-from dpinfer.inference.request import PosteriorRequest
+from dpinfer.inference.request import PlannedRelease, PosteriorRequest, ReleaseFacts
 from dpinfer.inference.sites.network import network_posterior
 from dpinfer.inference.trace.priors import TracePrior
 

@@ -8,7 +8,6 @@ import numpy as np
 from dpinfer._float_environment import one_blas_thread
 from dpinfer._validate import settings_of
 from dpinfer.errors import NumericalError
-from dpinfer.inference.facts import model_of
 from dpinfer.inference.newton.checks import check_newton_request
 from dpinfer.inference.newton.own_model import own_newton_posterior
 from dpinfer.inference.newton.population import population_posterior
@@ -26,6 +25,7 @@ from dpinfer.inference.request import (
     SiteRequest,
     StatisticRequest,
     TraceRequest,
+    model_of,
     room_of,
 )
 from dpinfer.inference.simulated.posterior import simulated_newton_posterior

@@ -12,9 +12,8 @@ from scipy import special
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_integer
-from dpinfer.inference.facts import PlannedRelease
 from dpinfer.inference.newton import tuning
-from dpinfer.inference.request import OwnNewtonRequest, OwnPopulationRequest, PopulationRequest
+from dpinfer.inference.request import OwnNewtonRequest, OwnPopulationRequest, PlannedRelease, PopulationRequest
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel, PersonModel
 from dpinfer.models.size_shares import SizeShares
 from dpinfer.release import GlmNewtonRelease, NewtonRelease, OwnNewtonRelease, OwnPopulationRelease, PopulationRelease

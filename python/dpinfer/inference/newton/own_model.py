@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.inference.facts import model_of
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.mixture import monte_carlo_error
 from dpinfer.inference.newton.own_checks import check_own
@@ -15,7 +14,7 @@ from dpinfer.inference.newton.population import at_least
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
-from dpinfer.inference.request import OwnNewtonRequest
+from dpinfer.inference.request import OwnNewtonRequest, model_of
 from dpinfer.models.person_model import PersonModel
 from dpinfer.models.whitening import shrink_to_level
 from dpinfer.release import OwnNewtonRelease

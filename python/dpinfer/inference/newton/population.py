@@ -8,13 +8,12 @@ import numpy as np
 from scipy import special
 
 from dpinfer._arrays import FloatArray
-from dpinfer.inference.facts import model_of
 from dpinfer.inference.newton.checks import Comparison, compare_centres, compare_widths, declared_sizes, prior_conflict
 from dpinfer.inference.newton.mixture import MonteCarloError, monte_carlo_error, theta_of_draws
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta
-from dpinfer.inference.request import OwnPopulationRequest
+from dpinfer.inference.request import OwnPopulationRequest, model_of
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.models.base import sigmoid, softplus_inverse
 from dpinfer.models.likely_records import Curves, KnownCurves, LikelyRecords

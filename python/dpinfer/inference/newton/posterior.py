@@ -6,7 +6,6 @@ import numpy as np
 from scipy import special
 
 from dpinfer._arrays import FloatArray
-from dpinfer.inference.facts import model_of
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import check_draws
 from dpinfer.inference.newton.glm_scores import BoundedScores
@@ -14,7 +13,7 @@ from dpinfer.inference.newton.mixture import Mixture, mixture_of
 from dpinfer.inference.newton.scores import LinearScores, NoiseScalePrior
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.request import NewtonRequest
+from dpinfer.inference.request import NewtonRequest, model_of
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.models.base import softplus
 from dpinfer.release import GlmNewtonRelease, NewtonRelease

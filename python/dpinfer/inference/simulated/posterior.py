@@ -6,13 +6,12 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
-from dpinfer.inference.facts import model_of
 from dpinfer.inference.newton.own_checks import check_own
 from dpinfer.inference.newton.simulated_scores import NewtonScore
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
-from dpinfer.inference.request import OwnNewtonRequest, parse_burn_in
+from dpinfer.inference.request import OwnNewtonRequest, model_of, parse_burn_in
 from dpinfer.inference.simulated.emulator import MeanScore, Prior, simulated_draws
 from dpinfer.inference.trace.analysis import Analysis
 from dpinfer.inference.trace.simulated_scores import AlignedScore

@@ -5,12 +5,11 @@ from typing import cast
 import numpy as np
 
 from dpinfer._validate import check_interval
-from dpinfer.inference.facts import model_of
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import IndependentTheta
-from dpinfer.inference.request import SiteRequest, parse_burn_in
+from dpinfer.inference.request import SiteRequest, model_of, parse_burn_in
 from dpinfer.inference.sites.posterior import posterior_of_sites
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights, model_from_dict
 from dpinfer.release import NetworkRelease

@@ -7,11 +7,10 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice
-from dpinfer.inference.facts import PlannedRelease, model_of
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
-from dpinfer.inference.request import PLUG_INS, SiteRequest, parse_burn_in
+from dpinfer.inference.request import PLUG_INS, PlannedRelease, SiteRequest, model_of, parse_burn_in
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease, SiteRelease
 from dpinfer.release.sites.trace import smat

@@ -5,10 +5,9 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import PureEvent
-from dpinfer.inference.facts import PlannedRelease, model_of
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import ThetaDistribution
-from dpinfer.inference.request import StatisticRequest
+from dpinfer.inference.request import PlannedRelease, StatisticRequest, model_of
 from dpinfer.inference.statistic.counts import categorical_theta, success_theta, success_theta_of_some_trials
 from dpinfer.inference.statistic.noise_laws import LaplaceLaw, LaplaceSharesLaw, NoiseLaw, TableLaw
 from dpinfer.inference.statistic.waiting import rate_theta

@@ -5,9 +5,8 @@ from typing import Any
 
 from dpinfer._arrays import FloatArray
 from dpinfer._progress import ProgressCallback, resolve_progress
-from dpinfer.inference.facts import ReleaseFacts
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.request import TraceRequest
+from dpinfer.inference.request import ReleaseFacts, TraceRequest
 from dpinfer.models import Model
 from dpinfer.release import GradientTrace
 

@@ -10,9 +10,8 @@ from typing import cast
 import numpy as np
 
 from dpinfer.errors import FallbackWarning, NumericalError
-from dpinfer.inference.facts import ReleaseFacts
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.request import MIN_STEPS, PLUG_INS, TraceRequest
+from dpinfer.inference.request import MIN_STEPS, PLUG_INS, ReleaseFacts, TraceRequest
 from dpinfer.inference.simulated.posterior import simulated_posterior
 from dpinfer.inference.trace.analysis import Analysis
 from dpinfer.inference.trace.burn_in import choose_burn_in

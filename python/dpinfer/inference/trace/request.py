@@ -1,8 +1,7 @@
 """What can be asked of a gradient trace."""
 
 from dpinfer._validate import check_integer
-from dpinfer.inference.facts import ReleaseFacts
-from dpinfer.inference.request import PLUG_INS, TraceRequest, parse_burn_in
+from dpinfer.inference.request import PLUG_INS, ReleaseFacts, TraceRequest, parse_burn_in
 from dpinfer.inference.trace.priors import TracePrior
 from dpinfer.models import OwnModel
 

@@ -5,10 +5,9 @@ from typing import Any, Unpack
 
 from dpinfer._float_environment import one_blas_thread
 from dpinfer._validate import check_choice, check_integer, settings_of
-from dpinfer.inference.facts import ReleaseFacts
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.request import PosteriorOptions, PosteriorRequest
+from dpinfer.inference.request import PosteriorOptions, PosteriorRequest, ReleaseFacts
 from dpinfer.inference.trace.analysis import Analysis
 from dpinfer.inference.trace.burn_in import choose_burn_in
 from dpinfer.inference.trace.by_coordinate import Coordinates, Solved, coordinate_posterior

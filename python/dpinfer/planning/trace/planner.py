@@ -14,8 +14,7 @@ from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_float_array, check_integer, check_interval, settings_of
 from dpinfer.accounting import PrivacyPlan, plan_privacy
 from dpinfer.accounting.guarantee import caution_of_delta
-from dpinfer.inference.facts import has_model_hessian
-from dpinfer.inference.request import PosteriorOptions
+from dpinfer.inference.request import PosteriorOptions, has_model_hessian
 from dpinfer.models import InformedModel, LinearRegression, LogisticRegression, Model, default_max_grad_norm
 from dpinfer.planning.trace.drift import Drift, LogisticPilot, QuadraticLoss
 from dpinfer.planning.trace.fisher import Prediction, predict_tied

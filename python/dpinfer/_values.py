@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array
+from dpinfer._validate import as_record_array
 from dpinfer.errors import RecordError
 
 _TRUTHS = {"true": 1.0, "false": 0.0}

@@ -22,7 +22,7 @@ from dpinfer.mechanism import RunCheckpoint
 from dpinfer.mechanism import checkpoint as run_checkpoint
 from dpinfer.models import model_from_dict
 from dpinfer.release import GradientTrace, Part
-from dpinfer.release.parts import part_from_dict
+from dpinfer.release.guarantee import part_from_dict
 from dpinfer.tabular import Schema, read_table
 from dpinfer.testing import InsecureRNG
 from tests.reference.fuzzing import Target, json_text, mutated_bytes, mutated_document

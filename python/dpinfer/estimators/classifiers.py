@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._records import DeferredArray
-from dpinfer._validate import check_float_array
+from dpinfer._validate import DeferredArray, check_float_array
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.estimators.private import RunOptions
 from dpinfer.estimators.records import PendingRecords, as_labels

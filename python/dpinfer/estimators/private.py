@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._records import DeferredArray, warn_of_clamped
+from dpinfer._validate import DeferredArray, warn_of_clamped
 from dpinfer.accounting import Adjacency, Composed, LedgerAccount, PrivacyBound, as_adjacency
 from dpinfer.errors import PrivacyLeakWarning
 from dpinfer.estimators.pipelines import steps_that_learned

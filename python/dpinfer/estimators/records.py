@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._records import DeferredArray, as_record_array, known_shape
-from dpinfer._validate import check_float_array
+from dpinfer._validate import DeferredArray, as_record_array, check_float_array, known_shape
 from dpinfer._values import as_values, number_of, text_of
 from dpinfer.errors import RecordError
 

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._records import DeferredArray
-from dpinfer._validate import check_float_array
+from dpinfer._validate import DeferredArray, check_float_array
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.estimators.private import RELEASED_WIDTH, PrivateEstimator, RunOptions
 from dpinfer.estimators.records import as_bounds, as_features, as_numbers, check_enough, feature_names, public_columns

@@ -28,7 +28,7 @@ from dpinfer.mechanism.unknowns.plan import names_of
 from dpinfer.methods import RunSettings, find_method, method_with
 from dpinfer.models import Model
 from dpinfer.release import Release
-from dpinfer.release.parts import Part, check_leaks, check_parts
+from dpinfer.release.guarantee import Part, check_leaks, check_parts
 
 # Arguments that may be unknown: how many columns' quantiles each takes, and a value like those that may be released.
 _COLUMNS = {"n_records": 0, "response_scale": 1}

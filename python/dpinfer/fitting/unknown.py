@@ -15,8 +15,7 @@ from dpinfer.mechanism.unknowns.draws import QuantileSearch
 from dpinfer.mechanism.unknowns.plan import UnknownPlan, names_of, split_budget
 from dpinfer.mechanism.unknowns.releases import resolved_probability
 from dpinfer.release import BoundsRelease
-from dpinfer.release.guarantee import Guaranteed
-from dpinfer.release.parts import Part
+from dpinfer.release.guarantee import Guaranteed, Part
 
 T = TypeVar("T")
 

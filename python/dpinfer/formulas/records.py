@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._records import DeferredArray, warn_of_clamped
+from dpinfer._validate import DeferredArray, warn_of_clamped
 from dpinfer._values import identity_of
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.formulas.design import Design

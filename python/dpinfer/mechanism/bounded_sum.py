@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._records import as_record_array, known_shape
-from dpinfer._validate import check_interval
+from dpinfer._validate import as_record_array, check_interval, known_shape
 from dpinfer.accounting import Adjacency, GaussianEvent, LedgerAccount, as_adjacency, calibrate_noise_multiplier
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import _native

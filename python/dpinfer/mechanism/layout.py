@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import check_container, known_shape
+from dpinfer._validate import check_container, known_shape
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 

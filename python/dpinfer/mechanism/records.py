@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array
+from dpinfer._validate import as_record_array
 from dpinfer._values import is_listed
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array, check_container, known_shape
-from dpinfer._validate import check_interval
+from dpinfer._validate import as_record_array, check_container, check_interval, known_shape
 from dpinfer._values import is_listed
 from dpinfer.errors import RecordError
 

@@ -13,8 +13,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
 from dpinfer.models.base import Model, sigmoid, softplus
-from dpinfer.release.guarantee import DERIVED, Guaranteed
-from dpinfer.release.parts import Part
+from dpinfer.release.guarantee import DERIVED, Guaranteed, Part
 
 _CHUNK = 4096  # rows at once: memory only
 _LEAST_VARIANCE = 1e-290  # avoids division by zero

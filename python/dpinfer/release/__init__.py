@@ -11,12 +11,11 @@ from typing import Any
 
 from dpinfer.release.external import release_from_arrays
 from dpinfer.release.files import load_release, save_release
-from dpinfer.release.guarantee import Release
+from dpinfer.release.guarantee import Part, Release
 from dpinfer.release.newton.glm import GlmNewtonRelease
 from dpinfer.release.newton.linear import NewtonRelease, SumsOfPasses
 from dpinfer.release.newton.own import OwnNewtonRelease
 from dpinfer.release.newton.population import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
-from dpinfer.release.parts import Part
 from dpinfer.release.sites.network import NetworkRelease
 from dpinfer.release.sites.trace import SiteRelease
 from dpinfer.release.statistic import StatisticRelease

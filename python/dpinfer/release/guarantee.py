@@ -1,9 +1,9 @@
-"""The guarantee of a release, common to all kinds of releases."""
+"""The guarantee of a release, common to all kinds, and the private parts from which it is derived."""
 
 import math
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, cast
@@ -12,15 +12,115 @@ import numpy as np
 
 from dpinfer._sinks import printable
 from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer.accounting import Adjacency, Event, Guarantee, NonPrivateEvent, as_adjacency, run_event
-from dpinfer.accounting.guarantee import guarantee_in_words, rounded_up
+from dpinfer.accounting import (
+    Adjacency,
+    Composed,
+    Event,
+    Guarantee,
+    NonPrivateEvent,
+    as_adjacency,
+    event_from_dict,
+)
+from dpinfer.accounting.events import check_event
+from dpinfer.accounting.guarantee import rounded_up
 from dpinfer.errors import InsecureReleaseError
-from dpinfer.release.parts import Part, check_leaks, check_parts, compose
-
-__all__ = ["DERIVED", "Guaranteed", "Release", "Stated", "check_sums_event", "guarantee_in_words", "stated_epsilon"]
 
 # The default of `certified_epsilon`, which is a number in every release.
 DERIVED: float = None  # type: ignore[assignment]
+
+_LONGEST_TEXT = 1000  # characters; a hostile file must not fill a page
+
+
+@dataclass(frozen=True)
+class Part:
+    """One private part of a release: a name, an event and an adjacency relation.
+
+    **Privacy.** A description of a mechanism; holds no records.
+
+    Parameters
+    ----------
+    name : str
+        Name of the part, such as "category shares".
+    event : Event
+        The part's event; ``NonPrivateEvent()`` claims no guarantee, for this part and so for all.
+    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field is not of its type.
+
+    Examples
+    --------
+    >>> from dpinfer.accounting import GaussianEvent
+    >>> Part("category shares", GaussianEvent(20.0), "add_remove").to_dict()["name"]
+    'category shares'
+    """
+
+    name: str
+    event: Event
+    adjacency: Adjacency
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", _check_text("name", self.name))
+        check_event("event", self.event)
+        object.__setattr__(self, "adjacency", as_adjacency(self.adjacency))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the part as plain data for :func:`part_from_dict`."""
+        return {"name": self.name, "event": self.event.to_dict(), "adjacency": self.adjacency.value}
+
+
+def part_from_dict(data: Mapping[str, Any]) -> Part:
+    """Rebuild a part from the result of ``to_dict``.
+
+    **Privacy.** Reads no records.
+
+    Raises TypeError or ValueError if it is anything else.
+    """
+    if not isinstance(data, Mapping) or set(data) != {"name", "event", "adjacency"}:
+        raise ValueError("a part must have exactly the fields 'name', 'event' and 'adjacency'")
+    return Part(data["name"], event_from_dict(data["event"]), Adjacency(data["adjacency"]))
+
+
+def compose(parts: Sequence[Part]) -> Event:
+    """Return the event of all parts together, or of the only part."""
+    return parts[0].event if len(parts) == 1 else Composed(tuple(part.event for part in parts))
+
+
+def check_parts(name: str, parts: Any, adjacency: Adjacency | None = None) -> tuple[Part, ...]:
+    """Return `parts` as a tuple, all under `adjacency`, or under one common relation by default.
+
+    Raises TypeError or ValueError if one is not a part, or under another relation: their guarantees would not compose.
+    """
+    if isinstance(parts, (str, Part)) or not isinstance(parts, Sequence):
+        raise TypeError(f"{name} must be a sequence of parts, got {type(parts).__name__}")
+    for part in parts:
+        if not isinstance(part, Part):
+            raise TypeError(f"{name} must be a sequence of parts, got one of type {type(part).__name__}")
+        adjacency = part.adjacency if adjacency is None else adjacency
+        if part.adjacency is not adjacency:
+            raise ValueError(f"{name} must be under {adjacency.value!r} adjacency, got {part.adjacency.value!r}")
+    return tuple(parts)
+
+
+def check_leaks(leaks: Any) -> tuple[str, ...]:
+    """Return `leaks` as a tuple of distinct texts, in their order.
+
+    Raises TypeError or ValueError if one is not a short text.
+    """
+    if isinstance(leaks, str) or not isinstance(leaks, Sequence):
+        raise TypeError(f"leaks must be a sequence of strings, got {type(leaks).__name__}")
+    return tuple(dict.fromkeys(_check_text("leaks", text) for text in leaks))
+
+
+def _check_text(name: str, text: Any) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be text, got {type(text).__name__}")
+    # It is shown in terminals, pages and headers of tables.
+    if not text.strip() or len(text) > _LONGEST_TEXT or not text.isprintable():
+        raise ValueError(f"{name} must be one line of printable text, at most {_LONGEST_TEXT} characters long")
+    return text
 
 
 def stated_epsilon(certified_epsilon: float, *, secure: bool) -> float:
@@ -374,30 +474,3 @@ def _by_method(method: Any) -> str:
 
 def _rebuild(kind: Any, values: dict[str, Any]) -> Any:
     return kind(**values)
-
-
-def check_sums_event(
-    event: Event,
-    adjacency: Adjacency,
-    *,
-    n_steps: int,
-    sampling: str,
-    sample_rate: float,
-    n_records: int,
-    noise_stddev: float,
-    noise_multiplier: float,
-    max_site_norm: float,
-) -> None:
-    """Refuse a guarantee for anything but these sums: their number, sampling and noise.
-
-    Raises ValueError if the event is another's.
-    """
-    if isinstance(event, NonPrivateEvent):
-        return
-    single = None if sampling == "poisson" else n_records
-    if event != run_event(noise_multiplier, sample_rate, n_steps, sampling, single):
-        raise ValueError(f"event must be that of {n_steps} sums with {sampling!r} sampling, got another")
-    if single is not None and adjacency is Adjacency.ADD_REMOVE:
-        raise ValueError(f"adjacency must not be 'add_remove' with sampling={sampling!r}")
-    if noise_stddev < noise_multiplier * max_site_norm * (1.0 - 1e-12):
-        raise ValueError("noise_stddev must be noise_multiplier * max_site_norm")

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._records import DeferredArray
-from dpinfer._validate import check_interval
+from dpinfer._validate import DeferredArray, check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.bounded_sum import released_sum
 from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
-from dpinfer.release.parts import check_parts
+from dpinfer.release.guarantee import check_parts
 from dpinfer.tables.noisy_table import SQUARE_WEIGHT, NoisyTable
 from dpinfer.tabular import BinaryColumn, CategoricalColumn, ContinuousColumn, Schema
 from dpinfer.tabular.decoding import decode, lacking_value

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpinfer._records import check_container, known_shape
+from dpinfer._validate import check_container, known_shape
 from dpinfer._values import as_identities, as_values, identity_of, number_of, text_of
 from dpinfer.errors import BackendUnavailableError, RecordError, SchemaError
 from dpinfer.tabular.reading import RawColumn, check_header, read_chunks

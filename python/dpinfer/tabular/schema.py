@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dpinfer._sinks import toml_string
 from dpinfer.errors import SchemaError
-from dpinfer.release.parts import Part, check_leaks, check_parts, part_from_dict
+from dpinfer.release.guarantee import Part, check_leaks, check_parts, part_from_dict
 from dpinfer.tabular.columns import (
     MISSING_POLICIES,
     BinaryColumn,

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer._arrays import FloatArray
-from dpinfer._records import as_record_array, known_shape
-from dpinfer._validate import check_integer, check_interval
+from dpinfer._validate import as_record_array, check_integer, check_interval, known_shape
 from dpinfer.accounting import (
     Adjacency,
     Composed,
@@ -32,8 +31,7 @@ from dpinfer.mechanism.private_run import ReleaseTerms, RunControl
 from dpinfer.mechanism.run import run_once
 from dpinfer.mechanism.sources.held import records_of
 from dpinfer.release import Part
-from dpinfer.release.guarantee import Stated
-from dpinfer.release.parts import check_parts
+from dpinfer.release.guarantee import Stated, check_parts
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn
 from dpinfer.tabular.schema import Schema
 from dpinfer.tabular.table import Table, UnreadTable

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._records import DeferredArray
+from dpinfer._validate import DeferredArray
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn, ContinuousColumn, TargetColumn
 from dpinfer.tabular.decoding import (

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._records import check_container, known_shape
-from dpinfer._validate import check_choice, check_integer
+from dpinfer._validate import check_choice, check_container, check_integer, known_shape
 from dpinfer._values import as_values
 from dpinfer.accounting import Adjacency, Event, GaussianEvent, LedgerAccount, PureEvent, as_adjacency
 from dpinfer.accounting.accountant import AccountantName

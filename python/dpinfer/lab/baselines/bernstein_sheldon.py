@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._records import as_record_array
-from dpinfer._validate import check_integer, check_interval
+from dpinfer._validate import as_record_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
 from dpinfer.errors import RecordError
 from dpinfer.lab.baselines.contributions import contributions

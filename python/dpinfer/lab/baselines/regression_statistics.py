@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray, IntArray
-from dpinfer._records import as_record_array, known_shape
-from dpinfer._validate import check_float_array, check_integer, check_interval
+from dpinfer._validate import as_record_array, check_float_array, check_integer, check_interval, known_shape
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
 from dpinfer.errors import RecordError
 from dpinfer.lab.baselines.gibbs.regression_indices import moment_indices, statistic_indices

@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
-from dpinfer._records import known_shape
-from dpinfer._validate import check_integer, check_interval
+from dpinfer._validate import check_integer, check_interval, known_shape
 from dpinfer._version import __version__
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.accounting.guarantee import caution_of_delta

@@ -11,8 +11,7 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
-from dpinfer._records import known_shape
-from dpinfer._validate import check_choice, check_integer, check_interval, settings_of
+from dpinfer._validate import check_choice, check_integer, check_interval, known_shape, settings_of
 from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyPlan
 from dpinfer.mechanism.noise_keys import RandomSource, noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument, RunControl

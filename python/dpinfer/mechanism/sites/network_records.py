@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._records import as_record_array
+from dpinfer._validate import as_record_array
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.layout import check_layout, without_null_records

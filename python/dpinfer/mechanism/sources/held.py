@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import DeferredArray, as_record_array, check_container, known_shape
-from dpinfer._validate import check_integer
+from dpinfer._validate import DeferredArray, as_record_array, check_container, check_integer, known_shape
 from dpinfer.errors import BackendUnavailableError, RecordError
 from dpinfer.mechanism.layout import check_layout, check_numbers, check_response, has_weights
 from dpinfer.mechanism.sources.row_source import Records, RowSource

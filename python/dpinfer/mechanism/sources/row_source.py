@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array, known_shape
+from dpinfer._validate import as_record_array, known_shape
 from dpinfer.errors import RecordError
 
 Array = npt.NDArray[Any]

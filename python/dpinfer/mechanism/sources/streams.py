@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array, quietly
-from dpinfer._validate import check_integer
+from dpinfer._validate import as_record_array, check_integer, quietly
 from dpinfer._values import is_listed
 from dpinfer.errors import BackendUnavailableError, RecordError
 from dpinfer.mechanism.sources.array_blocks import (

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray, IntArray
-from dpinfer._records import as_record_array, known_shape
+from dpinfer._validate import as_record_array, known_shape
 from dpinfer._values import is_listed, text_of
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError

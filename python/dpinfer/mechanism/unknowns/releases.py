@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._records import check_container, known_shape
-from dpinfer._validate import check_integer, check_interval
+from dpinfer._validate import check_container, check_integer, check_interval, known_shape
 from dpinfer._values import as_values, text_of
 from dpinfer.accounting import Adjacency, ApproximateEvent, Event, LedgerAccount, PureEvent, SelfComposed, as_adjacency
 from dpinfer.errors import RecordError

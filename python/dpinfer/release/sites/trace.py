@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_interval
-from dpinfer.release.guarantee import Release, check_sums_event
+from dpinfer.accounting import Adjacency, Event, NonPrivateEvent, run_event
+from dpinfer.release.guarantee import Release
 
 SITES = ("centred", "natural")
 _ROOT_TWO = math.sqrt(2.0)  # of svec, which keeps the Frobenius norm
@@ -79,7 +80,7 @@ class SumsOfSites(Release):
         rate = check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False)
         object.__setattr__(self, "sample_rate", rate)
         self._check_guarantee()
-        check_sums_event(
+        _check_event(
             self.event,
             self.adjacency,
             n_steps=self.n_steps,
@@ -219,3 +220,30 @@ class SiteRelease(SumsOfSites):
         blocks = f"{self.n_blocks} blocks of {self.block_size}"
         head = f"SiteRelease({model}: {self.n_steps} steps, {blocks}, {self.sites} sites)"
         return f"{head}\n  {self.guarantee}"
+
+
+def _check_event(
+    event: Event,
+    adjacency: Adjacency,
+    *,
+    n_steps: int,
+    sampling: str,
+    sample_rate: float,
+    n_records: int,
+    noise_stddev: float,
+    noise_multiplier: float,
+    max_site_norm: float,
+) -> None:
+    """Refuse a guarantee for anything but these sums: their number, sampling and noise.
+
+    Raises ValueError if the event is another's.
+    """
+    if isinstance(event, NonPrivateEvent):
+        return
+    single = None if sampling == "poisson" else n_records
+    if event != run_event(noise_multiplier, sample_rate, n_steps, sampling, single):
+        raise ValueError(f"event must be that of {n_steps} sums with {sampling!r} sampling, got another")
+    if single is not None and adjacency is Adjacency.ADD_REMOVE:
+        raise ValueError(f"adjacency must not be 'add_remove' with sampling={sampling!r}")
+    if noise_stddev < noise_multiplier * max_site_norm * (1.0 - 1e-12):
+        raise ValueError("noise_stddev must be noise_multiplier * max_site_norm")

@@ -1,4 +1,8 @@
-"""Checks of arguments, shared by every layer: values by name, and records, which are read late and never quoted."""
+"""Checks of arguments, shared by every layer: values by name, and records, which are read late and never quoted.
+
+An array has its shape and type without reading a record, so that a run can be refused before it is charged. Lists,
+which have neither, are checked after their conversion to arrays.
+"""
 
 import math
 import numbers
@@ -13,6 +17,7 @@ import numpy.typing as npt
 
 from dpinfer.errors import DpinferError, RecordError
 
+Array = npt.NDArray[Any]
 T = TypeVar("T")
 Settings = TypeVar("Settings")
 
@@ -220,3 +225,82 @@ def quietly(action: Callable[[], T], message: str) -> T:
     if number is not None:
         raise OSError(number, os.strerror(number))
     raise RecordError(message)
+
+
+def check_numbers(name: str, array: Any) -> None:
+    """Refuse objects that are not arrays, and arrays without real numbers.
+
+    **Privacy.** Reads no record.
+
+    Raises TypeError if it is not an array, or its type is not one of real numbers.
+    """
+    check_container(name, array)
+    dtype = getattr(array, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind not in "fiub":
+        # The width of a type of text is the length of the longest one.
+        raise TypeError(f"{name} must be an array of real numbers, got type {dtype.type.__name__}")
+
+
+def check_columns(X: Any, n_columns: int) -> None:
+    """Refuse features that are not a table of numbers with so many columns.
+
+    **Privacy.** Reads no record, and does not reveal the number of rows, which is private under add/remove adjacency.
+
+    Raises TypeError if they are no real numbers. Raises RecordError if the shape is wrong.
+    """
+    check_numbers("X", X)
+    shape = known_shape(X)
+    if shape is not None and (len(shape) != 2 or shape[1] != n_columns):
+        raise RecordError(f"X must be two-dimensional with {n_columns} columns, got {_columns(shape)}")
+
+
+def check_response(X: Any, y: Any, *, weighted: bool = False) -> None:
+    """Refuse responses that are not one number for each row, or a response and its survey weight.
+
+    **Privacy.** Reads no record: a record is a row with its response, so that no data set has more of one.
+
+    Raises TypeError if they are no real numbers. Raises RecordError if the shape is wrong.
+    """
+    check_numbers("y", y)
+    rows, shape = known_shape(X), known_shape(y)
+    if weighted and shape is not None and (shape[1:] != (2,) or (rows is not None and rows[0] != shape[0])):
+        raise RecordError("y must have two columns, response and survey weight, and as many rows as X")
+    if not weighted and shape is not None and (len(shape) != 1 or (rows is not None and rows[:1] != shape)):
+        raise RecordError("y must be one-dimensional with as many entries as X has rows")
+
+
+def check_values(X: Any, owner: str) -> None:
+    """Refuse records that are not one number each.
+
+    **Privacy.** Reads no record.
+
+    Raises TypeError if they are no real numbers. Raises RecordError if the shape is wrong.
+    """
+    check_numbers("X", X)
+    shape = known_shape(X)
+    if shape is not None and len(shape) != 1 and shape[1:] != (1,):
+        raise RecordError(f"X must have shape (N,) or (N, 1) for {owner}, got {_columns(shape)}")
+
+
+def check_layout(model: Any, X: Any, y: Any) -> None:
+    """Refuse arrays whose form is not that of the records of `model`.
+
+    **Privacy.** Reads no record.
+
+    Raises TypeError if an array does not hold real numbers. Raises RecordError if a shape is wrong.
+    """
+    if model.record_form == "values":
+        check_values(X, type(model).__name__)
+        return
+    check_columns(X, model.n_features)
+    if model.record_form == "regression":
+        check_response(X, y, weighted=has_weights(model))
+
+
+def has_weights(model: Any) -> bool:
+    """Return whether each response of the model has a survey weight beside it."""
+    return getattr(model, "survey_weights", None) is not None
+
+
+def _columns(shape: tuple[int, ...]) -> str:
+    return f"{shape[1]} columns" if len(shape) == 2 else f"{len(shape)} dimensions"

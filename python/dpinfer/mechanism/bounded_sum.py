@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import as_record_array, check_interval, known_shape
+from dpinfer._validate import as_record_array, check_interval, check_numbers, known_shape
 from dpinfer.accounting import Adjacency, GaussianEvent, LedgerAccount, as_adjacency, calibrate_noise_multiplier
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.lattice_sums import NormSum, pure_terms
-from dpinfer.mechanism.layout import check_numbers, without_null_records
 from dpinfer.mechanism.noise_keys import RandomSource, noise_key
 from dpinfer.mechanism.private_run import CheckpointArgument, ReleaseTerms, RunControl
+from dpinfer.mechanism.records import without_null_records
 from dpinfer.mechanism.run import run_once
 from dpinfer.mechanism.sources.held import records_of
 from dpinfer.mechanism.sources.row_source import MAX_ROWS, Arrays, Records

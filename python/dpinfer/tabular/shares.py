@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import as_record_array, check_integer, check_interval, known_shape
+from dpinfer._validate import as_record_array, check_integer, check_interval, check_numbers, known_shape
 from dpinfer.accounting import (
     Adjacency,
     Composed,
@@ -26,8 +26,8 @@ from dpinfer.accounting.accountant import MAX_NOISE_MULTIPLIER, AccountantName, 
 from dpinfer.errors import SchemaError
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.counts import noisy_counts
-from dpinfer.mechanism.layout import check_numbers, without_null_records
 from dpinfer.mechanism.private_run import ReleaseTerms, RunControl
+from dpinfer.mechanism.records import without_null_records
 from dpinfer.mechanism.run import run_once
 from dpinfer.mechanism.sources.held import records_of
 from dpinfer.release import Part

@@ -6,15 +6,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import as_record_array, check_integer, check_interval
+from dpinfer._validate import as_record_array, check_integer, check_interval, check_values
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
 from dpinfer.errors import RecordError
 from dpinfer.lab.baselines.contributions import contributions
 from dpinfer.lab.baselines.gibbs.families import ConjugateFamily, conjugate_family
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
-from dpinfer.mechanism.layout import check_values, without_null_records
 from dpinfer.mechanism.private_run import RunControl
+from dpinfer.mechanism.records import without_null_records
 from dpinfer.mechanism.run import run_once
 from dpinfer.release.statistic import StatisticRelease
 

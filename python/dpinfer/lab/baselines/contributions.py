@@ -6,10 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import as_record_array
+from dpinfer._validate import as_record_array, check_values
 from dpinfer.errors import RecordError
 from dpinfer.lab.baselines.gibbs.families import BinomialFamily, CategoricalFamily, ConjugateFamily, ExponentialFamily
-from dpinfer.mechanism.layout import check_values
 
 __all__ = ["contributions"]
 

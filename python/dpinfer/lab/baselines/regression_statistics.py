@@ -8,14 +8,22 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray, IntArray
-from dpinfer._validate import as_record_array, check_float_array, check_integer, check_interval, known_shape
+from dpinfer._validate import (
+    as_record_array,
+    check_float_array,
+    check_integer,
+    check_interval,
+    check_numbers,
+    check_response,
+    known_shape,
+)
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
 from dpinfer.errors import RecordError
 from dpinfer.lab.baselines.gibbs.regression_indices import moment_indices, statistic_indices
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
-from dpinfer.mechanism.layout import check_numbers, check_response, without_null_records
 from dpinfer.mechanism.private_run import RunControl
+from dpinfer.mechanism.records import without_null_records
 from dpinfer.mechanism.run import run_once
 from dpinfer.release.statistic import StatisticRelease
 

@@ -10,12 +10,11 @@ import numpy.typing as npt
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
-from dpinfer._validate import check_integer, check_interval, known_shape
+from dpinfer._validate import check_integer, check_interval, has_weights, known_shape
 from dpinfer._version import __version__
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.accounting.guarantee import caution_of_delta
 from dpinfer.errors import FallbackWarning
-from dpinfer.mechanism.layout import has_weights
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.glm import GlmNewton
 from dpinfer.mechanism.newton.linear import LinearNewton

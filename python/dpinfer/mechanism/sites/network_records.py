@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import as_record_array
+from dpinfer._validate import as_record_array, check_layout
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
-from dpinfer.mechanism.layout import check_layout, without_null_records
+from dpinfer.mechanism.records import without_null_records
 from dpinfer.models import BayesianNeuralNetwork
 
 _MAX_RECORDS = 2**31  # as in all runs

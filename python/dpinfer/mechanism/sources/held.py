@@ -14,9 +14,18 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._validate import DeferredArray, as_record_array, check_container, check_integer, known_shape
+from dpinfer._validate import (
+    DeferredArray,
+    as_record_array,
+    check_container,
+    check_integer,
+    check_layout,
+    check_numbers,
+    check_response,
+    has_weights,
+    known_shape,
+)
 from dpinfer.errors import BackendUnavailableError, RecordError
-from dpinfer.mechanism.layout import check_layout, check_numbers, check_response, has_weights
 from dpinfer.mechanism.sources.row_source import Records, RowSource
 from dpinfer.mechanism.sources.sparse import SparseFeatures, check_width, float_kind, of_matrix
 

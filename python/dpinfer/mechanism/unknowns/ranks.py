@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray, IntArray
-from dpinfer._validate import as_record_array, known_shape
+from dpinfer._validate import as_record_array, check_numbers, known_shape
 from dpinfer._values import is_listed, text_of
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
-from dpinfer.mechanism.layout import check_numbers, without_null_records
+from dpinfer.mechanism.records import without_null_records
 from dpinfer.mechanism.sources.held import records_of
 from dpinfer.mechanism.sources.row_source import Records, RowSource
 

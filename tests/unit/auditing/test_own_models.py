@@ -12,7 +12,8 @@ import dpinfer as dpi
 from dpinfer.auditing import audit
 from dpinfer.auditing import checks as check_module
 from dpinfer.auditing.paths import model_paths
-from dpinfer.mechanism.sums import numpy_sums
+from dpinfer.mechanism.sums import gradients
+from dpinfer.mechanism.sums.sites import EvidenceSession
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.testing import InsecureRNG
 
@@ -59,13 +60,13 @@ def test_the_audit_lists_it():
 def test_a_sum_that_is_not_clipped_is_found_out(monkeypatch):
     """The power twin: contributions are divided by a thousand first, and the sum multiplied by it."""
 
-    class Loose(numpy_sums.NumpySession):
+    class Loose(gradients.NumpySession):
         def noisy_sum(self, step, beta, offset, noise_multiplier):
             return 1000.0 * super().noisy_sum(step, beta / 1000.0, offset / 1000.0, noise_multiplier)
 
     path = model_paths(CauchitRegression(3))[0]
     with monkeypatch.context() as patch:
-        patch.setattr(numpy_sums, "NumpySession", Loose)
+        patch.setattr(gradients, "NumpySession", Loose)
         wrong = check_module.check_neighbours(path, "", path.opposed(path.plus), path.plus, InsecureRNG(1), alpha=1e-6)
     assert not wrong.passed
 
@@ -74,9 +75,7 @@ def test_the_evidence_has_the_slopes_of_its_logarithm():
     """Against quadrature of the same integral by differences, far from the node count that is used."""
     model, nodes = CauchitRegression(1), np.polynomial.hermite_e.hermegauss(60)
     rule = nodes[0], nodes[1] / nodes[1].sum()
-    session = numpy_sums.EvidenceSession(
-        model, np.ones((1, 1)), np.ones(1), rule=rule, max_site_norm=1.0, key=bytes(32)
-    )
+    session = EvidenceSession(model, np.ones((1, 1)), np.ones(1), rule=rule, max_site_norm=1.0, key=bytes(32))
     session.set_state(
         cavity_loc=np.zeros((1, 1)), cavity_cov=np.ones((1, 1, 1)), centre=np.zeros((1, 1)), neutral=np.zeros(2),
         block_weight=1.0,

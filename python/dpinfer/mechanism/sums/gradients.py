@@ -1,10 +1,13 @@
 """One step's private sum for each model, behind one protocol for the loop of a run.
 
 **Privacy.** Sessions hold the records.  Only ``noisy_sum`` reads them, and its result carries its noise.
+Gradients of a user's own model are computed here; ``PartialSum`` clips, rounds and sums them like all others, and its
+integers bound the sensitivity for any numbers. Each record's contribution is computed on its own, elementwise or by
+sums along its own row, so that it does not depend on other records.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +15,11 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.sources.row_source import Arrays, RowSource
-from dpinfer.mechanism.sums.registry import find_sum, sums
-from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression, Model
+from dpinfer.models import ConjugateModel, GeneralizedLinearModel, GradientModel, LinearRegression, Model, OwnModel
+from dpinfer.models.adapters import FRAMEWORK_BLOCK
 from dpinfer.models.base import sigmoid, softplus
+
+_CACHE_LINE = 64  # bytes, on x86-64 and ARM
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,6 +193,104 @@ class ConjugateSession:
         return self._native.noisy_sum(step, noise_multiplier)
 
 
+def _aligned(rows: int, columns: int) -> FloatArray:
+    """Return an array that begins at a cache line: JAX then reads it where it is."""
+    flat = np.zeros(rows * columns + _CACHE_LINE // 8)
+    first = -flat.ctypes.data % _CACHE_LINE // 8
+    return flat[first : first + rows * columns].reshape(rows, columns)
+
+
+class NumpySession:
+    """Gradients that the model computes.
+
+    **Privacy.** Holds the records; see :class:`dpinfer.mechanism.sums.gradients.GradientSession`.  A record whose
+    gradient is not finite, or cannot be computed, contributes zero.
+
+    Parameters
+    ----------
+    records : (features,) or (features, response)
+    settings : SessionSettings
+        Its rule is for the linear predictor.
+    """
+
+    def __init__(
+        self, model: GeneralizedLinearModel | GradientModel, records: Arrays, settings: SessionSettings
+    ) -> None:
+        self._model, self._settings = model, settings
+        self._features = records[0]
+        self._response = records[1] if len(records) > 1 else None
+        # Scores without maps are gradients but for the sign, which their one product with the preconditioner takes in.
+        self._as_scores = settings.aligned and isinstance(model, OwnModel) and model.parameters.unmapped
+        # Blocks are copied to one place: fresh memory costs more than the arithmetic.
+        self._block = _aligned(FRAMEWORK_BLOCK, self._features.shape[1]) if self._features.ndim == 2 else None
+
+    def prepare(self, loc: FloatArray, raw_scale: FloatArray, draws: FloatArray | None) -> FloatArray:
+        """Note the step's state, and return the prior's gradient."""
+        self._state = (loc, softplus(raw_scale), sigmoid(raw_scale), draws)
+        if self._settings.aligned and draws is not None:
+            return -self._model.log_prior_gradient(loc + softplus(raw_scale) * draws[0])
+        prior_loc, prior_raw = self._model.expected_log_prior_gradient(loc, raw_scale)
+        return -np.concatenate((prior_loc, prior_raw))
+
+    def noisy_sum(self, step: int, beta: FloatArray, offset: FloatArray, noise_multiplier: float) -> FloatArray:
+        """Return the noisy sum of clipped ``beta * gradient + offset``."""
+        settings = self._settings
+        rows = _native.poisson_sample(settings.key, step, settings.sample_rate, self._features.shape[0])
+        total = _native.PartialSum(length=beta.size, max_norm=settings.max_grad_norm)
+        shifted, factor = bool(np.any(offset)), -beta if self._as_scores else beta
+        with np.errstate(all="ignore"):
+            for first in range(0, rows.size, FRAMEWORK_BLOCK):
+                gradients = self._gradients(rows[first : first + FRAMEWORK_BLOCK])
+                if shifted:
+                    total.add_contributions(gradients * factor + offset, settings.n_threads or 1)
+                else:
+                    values = np.ascontiguousarray(gradients, dtype=np.float64)
+                    total.add_contributions(values, settings.n_threads or 1, factor)
+        return total.noisy_sum(settings.key, step, noise_multiplier)
+
+    def _gradients(self, rows: npt.NDArray[np.int64]) -> FloatArray:
+        features = self._chosen(rows)
+        response = np.empty(0) if self._response is None else self._response[rows]
+        width = self._model.n_params * (1 if self._settings.aligned else 2)
+        try:
+            gradients = self._at_state(features, response)
+            if gradients.shape == (rows.size, width):
+                return gradients
+        except Exception:
+            # An error would reveal that there is such a record: a record on which the model fails contributes nothing.
+            if rows.size == 1:
+                return np.full((1, width), np.nan)
+        if rows.size == 1:
+            return np.full((1, width), np.nan)
+        # Copies: the result may be a view of the argument, which the next record overwrites.
+        return np.concatenate([self._gradients(rows[index : index + 1]).copy() for index in range(rows.size)])
+
+    def _chosen(self, rows: npt.NDArray[np.int64]) -> FloatArray:
+        """Return these rows of the features, in double precision, until the next call."""
+        if self._block is None or self._features.dtype != np.float64:
+            return np.ascontiguousarray(self._features[rows], dtype=np.float64)
+        # The mode writes to the block directly; rows are inside.
+        return np.take(self._features, rows, axis=0, out=self._block[: rows.size], mode="clip")
+
+    def _at_state(self, features: FloatArray, response: FloatArray) -> FloatArray:
+        model, (loc, scale, slope, draws) = self._model, self._state
+        if draws is None:
+            rule = (self._settings.nodes, self._settings.weights)
+            if not isinstance(model, GeneralizedLinearModel):
+                raise TypeError("expectations without draws are those of a linear predictor")
+            first, second = model.expected_record_gradients(features, response, (loc, scale), rule)
+            return np.concatenate((first, slope * scale * second), axis=1)
+        if self._as_scores and isinstance(model, OwnModel):
+            return model.mapped_scores(features, response, loc + scale * draws[0])
+        points = [model.record_gradients(features, response, loc + scale * draw) for draw in draws]
+        if self._settings.aligned:
+            return np.asarray(points[0])
+        in_loc, in_raw = np.zeros((2, *points[0].shape))
+        for draw, gradient in zip(draws, points, strict=True):
+            in_loc, in_raw = in_loc + gradient / len(draws), in_raw + slope * draw * gradient / len(draws)
+        return np.concatenate((in_loc, in_raw), axis=1)
+
+
 def open_gradients(model: Model, records: RowSource, settings: SessionSettings) -> GradientSession:
     """Return a session over checked records, kept in memory or read anew for every step.
 
@@ -195,18 +298,22 @@ def open_gradients(model: Model, records: RowSource, settings: SessionSettings) 
     """
     if not records.kept:
         return StreamedSession(model, records, settings)
-    session: GradientSession = find_sum("gradients", model.gradient_sum)(model, records.kept, settings)
-    return session
+    return _open(model, records.kept, settings)
 
 
-@sums("gradients", "glm")
-def _open_glm(model: GeneralizedLinearModel, records: Arrays, settings: SessionSettings) -> GlmSession:
-    return GlmSession(model, records[0], records[1], settings)
+def _open(model: Any, records: Arrays, settings: SessionSettings) -> GradientSession:
+    """Return a session over records in memory, of the model's kind of sum.
 
-
-@sums("gradients", "affine")
-def _open_affine(model: ConjugateModel, records: Arrays, settings: SessionSettings) -> ConjugateSession:
-    return ConjugateSession(model, records[0], settings)
+    Raises TypeError if no code sums the gradients of the model.
+    """
+    match model.gradient_sum:
+        case "glm":
+            return GlmSession(model, records[0], records[1], settings)
+        case "affine":
+            return ConjugateSession(model, records[0], settings)
+        case "numpy":
+            return NumpySession(model, records, settings)
+    raise TypeError(f"no code sums the gradients of models of kind {model.gradient_sum!r}")
 
 
 class StreamedSession:
@@ -223,18 +330,17 @@ class StreamedSession:
 
     def __init__(self, model: Model, source: RowSource, settings: SessionSettings) -> None:
         self._model, self._source, self._settings = model, source, settings
-        self._open = find_sum("gradients", model.gradient_sum)
 
     def prepare(self, loc: FloatArray, raw_scale: FloatArray, draws: FloatArray | None) -> FloatArray:
         """Note the step's state, and return the prior's gradient, from a session without records."""
         self._state = (loc, raw_scale, draws)
-        session: GradientSession = self._open(self._model, self._source.empty, self._settings)
+        session = _open(self._model, self._source.empty, self._settings)
         return session.prepare(*self._state)
 
     def noisy_sum(self, step: int, beta: FloatArray, offset: FloatArray, noise_multiplier: float) -> FloatArray:
         """Return the noisy sum over the whole sample of the step."""
         settings = self._settings
         rows = _native.poisson_sample(settings.key, step, settings.sample_rate, self._source.n_rows)
-        session: GradientSession = self._open(self._model, self._source.take(rows), replace(settings, sample_rate=1.0))
+        session = _open(self._model, self._source.take(rows), replace(settings, sample_rate=1.0))
         session.prepare(*self._state)
         return session.noisy_sum(step, beta, offset, noise_multiplier)

@@ -4,20 +4,119 @@
 methods that are not private.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer.accounting import Adjacency
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.records import load_records
 from dpinfer.mechanism.sites.state import Cavity, SitePrior
-from dpinfer.mechanism.sums.numpy_sums import EvidenceSession
-from dpinfer.mechanism.sums.registry import find_sum, sums
 from dpinfer.models import BayesianNeuralNetwork, GaussianMixture, GeneralizedLinearModel, SiteModel
+from dpinfer.models.adapters import FRAMEWORK_BLOCK
+
+
+class EvidenceSession:
+    """Sites of a binary regression of any link, by Gauss-Hermite in the linear predictor.
+
+    With Z(m, v) = E p(y | eta), eta ~ N(m, v), and a = d log Z / dm, b = -d^2 log Z / dm^2, taken under the integral,
+    the site has precision b / (1 - b v) x x' and the linear term (a + b x'(m - c)) / (1 - b v) x; where 1 - b v is not
+    positive, and if anything is not finite, it is the neutral one: docs/derivations/dp-sep.md.
+
+    **Privacy.** Holds the records.  Has the interface of compiled sessions.
+
+    Parameters
+    ----------
+    features : (N, n_features) float64
+    response : (N,) float64
+    rule : (nodes, weights)
+    """
+
+    def __init__(
+        self,
+        model: GeneralizedLinearModel,
+        features: FloatArray,
+        response: FloatArray,
+        *,
+        rule: tuple[FloatArray, FloatArray],
+        max_site_norm: float,
+        key: bytes,
+    ) -> None:
+        self._model, self._features, self._response = model, features, response
+        self._rule, self._norm, self._key = rule, max_site_norm, key
+        d = model.n_coef
+        self._pairs = np.triu_indices(d)
+        self._roots = np.where(self._pairs[0] == self._pairs[1], 1.0, np.sqrt(2.0))
+        self.length = d + self._roots.size
+
+    def set_state(
+        self,
+        *,
+        cavity_loc: FloatArray,
+        cavity_cov: FloatArray,
+        centre: FloatArray,
+        neutral: FloatArray,
+        block_weight: float,
+    ) -> None:
+        """Take the public state of a step."""
+        self._state = (cavity_loc[0], cavity_cov[0], centre[0], neutral, block_weight)
+
+    def poisson_sum(self, step: int, sample_rate: float, noise_multiplier: float) -> FloatArray:
+        """Return the noisy sum of the sampled records' clipped sites."""
+        rows = _native.poisson_sample(self._key, step, sample_rate, self._features.shape[0])
+        total = _native.PartialSum(length=self.length, max_norm=self._norm)
+        for first in range(0, rows.size, FRAMEWORK_BLOCK):
+            total.add_contributions(self.contributions(rows[first : first + FRAMEWORK_BLOCK]))
+        return total.noisy_sum(self._key, step, noise_multiplier)
+
+    def plain_sum(self, max_norm: float) -> FloatArray:
+        """Return the sum of all records' sites, clipped to `max_norm`: not private."""
+        total = np.zeros(self.length)
+        for first in range(0, self._features.shape[0], FRAMEWORK_BLOCK):
+            sites = self.contributions(np.arange(first, min(first + FRAMEWORK_BLOCK, self._features.shape[0])))
+            norms = np.linalg.norm(sites, axis=1, keepdims=True)
+            total += np.sum(sites * np.minimum(1.0, max_norm / np.maximum(norms, 1e-300)), axis=0)
+        return total
+
+    def contributions(self, rows: npt.NDArray[np.int64]) -> FloatArray:
+        """Return these records' sites before clipping, (B, length): not private."""
+        loc, cov, centre, neutral, weight = self._state
+        design = self._model._design(np.ascontiguousarray(self._features[rows]))
+        with np.errstate(all="ignore"):
+            mean = np.sum(design * loc, axis=1)
+            spread = [design[:, i] * design[:, j] * cov[i, j] for i in range(loc.size) for j in range(loc.size)]
+            variance = np.sum(spread, axis=0)
+            first, second = self._slopes(mean, variance, self._response[rows])
+            remaining = 1.0 - second * variance
+            precision = second / remaining
+            linear = (first + second * np.sum(design * (loc - centre), axis=1)) / remaining
+            pairs = design[:, self._pairs[0]] * design[:, self._pairs[1]] * (weight * self._roots)
+            sites = np.concatenate((design * linear[:, None], pairs * precision[:, None]), axis=1)
+            invalid = ~((remaining > 0.0) & np.all(np.isfinite(sites), axis=1))
+        sites[invalid] = neutral
+        return np.ascontiguousarray(sites)
+
+    def _slopes(self, mean: FloatArray, variance: FloatArray, response: FloatArray) -> tuple[FloatArray, FloatArray]:
+        nodes, weights = self._rule
+        root = np.sqrt(variance)
+        densities, firsts, seconds = [], [], []
+        for node in nodes:
+            eta = mean + root * node
+            slopes = self._model.loss_slopes(eta, response, self._state[0])
+            densities.append(self._model.log_density(eta, response))
+            firsts.append(-slopes[0])
+            seconds.append(-slopes[1])
+        most = np.max(densities, axis=0)
+        z, z1, z2 = np.zeros((3, mean.size))
+        for weight, density, f1, f2 in zip(weights, densities, firsts, seconds, strict=True):
+            share = weight * np.exp(density - most)
+            z, z1, z2 = z + share, z1 + share * f1, z2 + share * (f2 + f1**2)
+        return z1 / z, (z1 / z) ** 2 - z2 / z
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +187,9 @@ def open_session(
     temperature : float
         Factor of the covariances of a mixture.
     """
-    opener = find_sum("sites", model.site_sum)
-    session: _native.SiteSession = opener(
+    if model.site_sum not in _OPENERS:
+        raise TypeError(f"no code sums the sites of models of kind {model.site_sum!r}")
+    session: _native.SiteSession = _OPENERS[model.site_sum](
         model,
         records,
         max_site_norm=max_site_norm,
@@ -107,7 +207,6 @@ def _rule(n_nodes: int) -> tuple[FloatArray, FloatArray]:
     return nodes, weights / np.sqrt(2.0 * np.pi)
 
 
-@sums("sites", "mixture")
 def _open_mixture(
     model: GaussianMixture, records: SiteRecords, *, temperature: float, rule: Any, **common: Any
 ) -> _native.SiteSession:
@@ -120,7 +219,6 @@ def _open_mixture(
     )
 
 
-@sums("sites", "binary")
 def _open_binary(
     model: GeneralizedLinearModel, records: SiteRecords, *, temperature: float, rule: Any, **common: Any
 ) -> _native.SiteSession:
@@ -135,11 +233,17 @@ def _open_binary(
     )
 
 
-@sums("sites", "evidence")
 def _open_evidence(
     model: GeneralizedLinearModel, records: SiteRecords, *, temperature: float, n_threads: int, **common: Any
 ) -> EvidenceSession:
     return EvidenceSession(model, records.features, np.asarray(records.response), **common)
+
+
+_OPENERS: Mapping[str | None, Callable[..., Any]] = {
+    "mixture": _open_mixture,
+    "binary": _open_binary,
+    "evidence": _open_evidence,
+}
 
 
 def set_cavity(session: _native.SiteSession, cavity: Cavity, block_weight: float) -> None:

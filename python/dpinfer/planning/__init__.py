@@ -7,9 +7,9 @@ from dpinfer.planning.newton.model import predict_newton, predict_own_population
 from dpinfer.planning.newton.own import predict_own_newton
 from dpinfer.planning.statistic import predict_statistic
 from dpinfer.planning.trace.fisher import Prediction, predict_tied
-from dpinfer.planning.trace.planner import plan_inference, recommended_run, widening_grid
+from dpinfer.planning.trace.planner import plan_inference, widening_grid
 from dpinfer.planning.trace.result import InferencePlan, PlanGrid
-from dpinfer.planning.trace.settings import PlanSettings
+from dpinfer.planning.trace.settings import PlanSettings, recommended_run
 
 __all__ = [
     "InferencePlan",

@@ -10,7 +10,7 @@ import pytest
 import dpinfer as dpi
 from dpinfer.lab.studies.study import find_study
 from dpinfer.planning import PlanSettings, plan_inference, widening_grid
-from dpinfer.planning.trace import planner
+from dpinfer.planning.trace import settings
 from dpinfer.planning.trace.drift import LogisticPilot, QuadraticLoss
 from dpinfer.planning.trace.settings import PlanOptions
 from dpinfer.planning.trace.simulated import PlainRun, simulate_trace
@@ -330,4 +330,4 @@ def test_counts_of_many_columns_have_a_clipping_norm():
     """Of eight columns and more, a draw of the prior leads where no count can be drawn: the nearest stand for it."""
     features = np.random.default_rng(4).normal(size=(400, 12)) * 5.0
     model = dpi.models.PoissonRegression(12, prior_scale=5.0)
-    assert 0.0 < planner._clipping_norm(model, "plain", features) < np.inf
+    assert 0.0 < settings._clipping_norm(model, "plain", features) < np.inf

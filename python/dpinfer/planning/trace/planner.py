@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Unpack
 
 import numpy as np
@@ -12,26 +11,31 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_float_array, check_integer, check_interval, settings_of
-from dpinfer.accounting import PrivacyPlan, plan_privacy
+from dpinfer.accounting import PrivacyPlan
 from dpinfer.accounting.guarantee import caution_of_delta
 from dpinfer.inference.request import PosteriorOptions, has_model_hessian
-from dpinfer.models import InformedModel, LinearRegression, LogisticRegression, Model, default_max_grad_norm
+from dpinfer.models import LogisticRegression, Model
 from dpinfer.planning.trace.drift import Drift, LogisticPilot, QuadraticLoss
 from dpinfer.planning.trace.fisher import Prediction, predict_tied
 from dpinfer.planning.trace.result import InferencePlan, PlanGrid
-from dpinfer.planning.trace.settings import PILOT_RECORDS, PRIORS, PlanOptions, PlanSettings, pilot_design
+from dpinfer.planning.trace.settings import (
+    PILOT_RECORDS,
+    PRIORS,
+    SEED,
+    PlanOptions,
+    PlanSettings,
+    check_informed,
+    fewest_passes,
+    needs_small_steps,
+    pilot_design,
+    usual_grad_norm,
+)
 from dpinfer.planning.trace.simulated import PlainRun, predict_simulated
-from dpinfer.recipes import FisherScaling
 
-_SAMPLE_RATES = (0.05, 0.1, 0.2, 0.5, 1.0)  # candidates of the search: a factor of 2 apart
-_STEPS = (1000, 2500, 5000, 10_000)  # candidates of the search, up to the published number
-_SLACK = 1.01  # fewer steps are preferred to 1% of width
 _FACTORS = (0.125, 0.18, 0.25, 0.35, 0.5, 1.0, 2.0)  # candidates of the learning rate, as the docstring lists
 _LARGEST_CONTRACTION = 0.5  # of one step; at 2 it diverges
 _LEAST_COVERAGE = 0.88  # of 90% intervals, as the docstring states
 _COVERAGE_SLACK = 0.03  # choices so near to the best coverage are compared by their score
-_CLIP_QUANTILE = 0.985  # that of the recipes (docs/coverage-record.md)
-_SEED = 20_261_121  # a date
 _TRIAL: PosteriorOptions = {"n_samples": 60, "n_warmup": 40, "check_convergence": False}
 _PAPER_POSTERIOR: PosteriorOptions = {"prior": "empirical", "burn_in": 0.2, "extra_noise": False}
 
@@ -125,7 +129,7 @@ def plan_inference(
     >>> plan.recipe, bool(plan.widening[0] < 1.1)
     ('tied', True)
     """
-    _check_informed(model)
+    check_informed(model)
     n_records = check_integer("n_records", n_records, 1)
     target_epsilon = check_interval("target_epsilon", target_epsilon, 0.0)
     target_delta = check_interval("target_delta", target_delta, 0.0, 1.0)
@@ -134,9 +138,9 @@ def plan_inference(
     features = pilot_design(model, settings.pilot)
     information = _curvature(model, settings.curvature)
     posteriors = _posteriors(model, settings)
-    max_grad_norm = _max_grad_norm(model, settings, features)
-    slow = _slow(model, settings)
-    privacy = _privacy(target_epsilon, target_delta, n_records, max_grad_norm, settings, slow=slow)
+    max_grad_norm = usual_grad_norm(model, settings, features)
+    slow = needs_small_steps(model, settings)
+    privacy = fewest_passes(target_epsilon, target_delta, n_records, max_grad_norm, settings, slow=slow)
     if settings.recipe == "tied":
         about = np.diagonal(information).copy() if information is not None and information.ndim == 2 else information
         prediction = predict_tied(
@@ -176,51 +180,6 @@ def plan_inference(
         prediction=prediction,
         recommended=_recommended(settings, posteriors),
     )
-
-
-def recommended_run(
-    model: Model, *, n_records: int, target_epsilon: float, target_delta: float
-) -> tuple[PrivacyPlan, float]:
-    """Return the privacy plan and the clipping norm that :func:`plan_inference` recommends, without a prediction.
-
-    **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    model : Model
-        A conjugate or generalised linear model.
-    n_records : int
-        Public.
-    target_epsilon, target_delta : float
-
-    Raises
-    ------
-    TypeError
-        If the model has no expected information.
-    """
-    _check_informed(model)
-    settings = PlanSettings().resolve(model)
-    norm = _max_grad_norm(model, settings, pilot_design(model, None))
-    slow = _slow(model, settings)
-    return _privacy(target_epsilon, target_delta, n_records, norm, settings, slow=slow), norm
-
-
-def _check_informed(model: Model) -> None:
-    if not isinstance(model, InformedModel) or not isinstance(model, Model):
-        raise TypeError(f"model must be a model with an expected information, got {type(model).__name__}")
-
-
-def _max_grad_norm(model: Model, settings: PlanSettings, features: FloatArray | None) -> float:
-    if settings.max_grad_norm is not None:
-        return settings.max_grad_norm
-    norm = _clipping_norm(model, settings.recipe, features)
-    if not 1e-30 < norm < 1e30:
-        raise ValueError("max_grad_norm must be given for a prior whose draws have gradients of no usual size")
-    return norm
-
-
-def _slow(model: Model, settings: PlanSettings) -> bool:
-    return settings.recipe != "tied" or isinstance(model, LinearRegression)
 
 
 def widening_grid(
@@ -312,58 +271,6 @@ def _curvature(model: Model, curvature: npt.ArrayLike | None) -> FloatArray | No
     return values
 
 
-def _clipping_norm(model: Model, recipe: str, features: FloatArray | None) -> float:
-    if recipe == "tied":
-        return default_max_grad_norm(model, FisherScaling.raw_ratio)
-    informed: Any = model
-    rng = np.random.default_rng(_SEED)
-    norms = []
-    for theta in informed.unconstrain(informed.sample_prior(20, rng)):
-        if features is None:
-            records, weights = informed.reference_records(theta, PILOT_RECORDS, rng)
-        else:
-            # Draws of the prior may be extreme: if no response can be drawn, the nearest possible ones are used.
-            eta = np.minimum(features @ theta[: features.shape[1]], informed.largest_predictor)
-            response = informed.draw_response(eta, informed.constrain(theta), rng)
-            records, weights = (features, response), np.full(features.shape[0], 1.0 / features.shape[0])
-        norm = np.linalg.norm(informed.record_derivatives(records, theta)[0], axis=1)
-        norms.append(np.quantile(norm, _CLIP_QUANTILE, weights=weights, method="inverted_cdf"))
-    return float(np.median(norms))
-
-
-@cache
-def _calibrated(epsilon: float, delta: float, sample_rate: float, n_steps: int) -> PrivacyPlan:
-    return plan_privacy(target_epsilon=epsilon, target_delta=delta, sample_rate=sample_rate, n_steps=n_steps)
-
-
-def _privacy(
-    epsilon: float, delta: float, n_records: int, max_grad_norm: float, settings: PlanSettings, *, slow: bool
-) -> PrivacyPlan:
-    """Return the plan with the fewest passes over the records that widens within 1% of the least.
-
-    The noise of a step is sigma C in the sum and that of the sampling; T steps at rate kappa carry the information
-    ``T kappa**2 / (sigma**2 C**2 + kappa (1 - kappa) N)`` per unit of squared curvature.  `slow` asks for steps that
-    are small enough for a trace that bends: regressions.
-    """
-    sample_rate, n_steps = settings.sample_rate, settings.n_steps
-    if sample_rate is not None and n_steps is not None:
-        return _calibrated(epsilon, delta, sample_rate, n_steps)
-    rates = _SAMPLE_RATES if sample_rate is None else (sample_rate,)
-    steps = tuple(count for count in _STEPS if not (slow and count < 2500)) if n_steps is None else (n_steps,)
-    # sigma is kappa sqrt(T) times a number that hardly changes: calibrating the cheapest and the dearest will do.
-    unit = _calibrated(epsilon, delta, rates[-1], steps[-1])
-    slope = unit.noise_multiplier / (unit.sample_rate * math.sqrt(unit.n_steps))
-
-    def width(rate: float, count: int) -> float:
-        sampling = (1.0 - rate) * n_records / (rate * count)
-        return math.sqrt(1.0 + ((slope * max_grad_norm) ** 2 + sampling) / n_records)
-
-    options = [(rate * count, count, rate) for rate in rates for count in steps]
-    least = min(width(rate, count) for _, count, rate in options)
-    _, count, rate = min(option for option in options if width(option[2], option[1]) <= _SLACK * least)
-    return _calibrated(epsilon, delta, rate, count)
-
-
 def _drift(
     model: Model,
     settings: PlanSettings,
@@ -375,7 +282,7 @@ def _drift(
     """Return the expected gradients of simulated runs with parameters from the prior."""
     informed: Any = model
     n_simulations = settings.n_simulations
-    rng = np.random.default_rng((_SEED, settings.seed))
+    rng = np.random.default_rng((SEED, settings.seed))
     theta = informed.unconstrain(informed.sample_prior(n_simulations, rng))
     _, prior_stddev = model.prior_moments()
     if isinstance(model, LogisticRegression) and information is None:

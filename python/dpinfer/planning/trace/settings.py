@@ -1,18 +1,25 @@
-"""Settings of a plan, checked alone and against the model, and its features: a pilot data set, or declared moments."""
+"""Settings of a plan, checked alone and against the model, its features, and the settings that are recommended."""
 
+import math
 from dataclasses import dataclass, replace
-from typing import TypedDict
+from functools import cache
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
-from dpinfer.models import ConjugateModel, Model
-from dpinfer.recipes import default_recipe
+from dpinfer.accounting import PrivacyPlan, plan_privacy
+from dpinfer.models import ConjugateModel, InformedModel, LinearRegression, Model, default_max_grad_norm
+from dpinfer.recipes import FisherScaling, default_recipe
 
 PILOT_RECORDS = 1000  # simulated moments err by 1 / sqrt(1000), 3%
-_SEED = 20_261_121  # a date
+SEED = 20_261_121  # a date
+_SAMPLE_RATES = (0.05, 0.1, 0.2, 0.5, 1.0)  # candidates of the search: a factor of 2 apart
+_STEPS = (1000, 2500, 5000, 10_000)  # candidates of the search, up to the published number
+_SLACK = 1.01  # fewer steps are preferred to 1% of width
+_CLIP_QUANTILE = 0.985  # that of the recipes (docs/coverage-record.md)
 
 
 def pilot_design(model: Model, pilot: npt.ArrayLike | None) -> FloatArray | None:
@@ -40,7 +47,7 @@ def pilot_design(model: Model, pilot: npt.ArrayLike | None) -> FloatArray | None
         matrix = np.array(moments, dtype=np.float64)
         mean = matrix[-1, :-1]
         values, vectors = np.linalg.eigh(matrix[:-1, :-1] - np.outer(mean, mean))
-        noise = np.random.default_rng(_SEED).standard_normal((PILOT_RECORDS, mean.size))
+        noise = np.random.default_rng(SEED).standard_normal((PILOT_RECORDS, mean.size))
         features = mean + noise @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
     else:
         width: int = model.n_features  # type: ignore[attr-defined]
@@ -156,3 +163,102 @@ n_simulations, seed
         if recipe == "paper" and None in (self.sample_rate, self.n_steps, self.max_grad_norm):
             raise ValueError("sample_rate, n_steps and max_grad_norm must be given with recipe 'paper'")
         return replace(self, recipe=recipe)
+
+
+def recommended_run(
+    model: Model, *, n_records: int, target_epsilon: float, target_delta: float
+) -> tuple[PrivacyPlan, float]:
+    """Return the privacy plan and the clipping norm that :func:`plan_inference` recommends, without a prediction.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    model : Model
+        A conjugate or generalised linear model.
+    n_records : int
+        Public.
+    target_epsilon, target_delta : float
+
+    Raises
+    ------
+    TypeError
+        If the model has no expected information.
+    """
+    check_informed(model)
+    settings = PlanSettings().resolve(model)
+    norm = usual_grad_norm(model, settings, pilot_design(model, None))
+    slow = needs_small_steps(model, settings)
+    return fewest_passes(target_epsilon, target_delta, n_records, norm, settings, slow=slow), norm
+
+
+def check_informed(model: Model) -> None:
+    """Refuse a model without an expected information."""
+    if not isinstance(model, InformedModel) or not isinstance(model, Model):
+        raise TypeError(f"model must be a model with an expected information, got {type(model).__name__}")
+
+
+def usual_grad_norm(model: Model, settings: PlanSettings, features: FloatArray | None) -> float:
+    """Return the clipping norm of the settings, or the usual one of the model's gradients."""
+    if settings.max_grad_norm is not None:
+        return settings.max_grad_norm
+    norm = _clipping_norm(model, settings.recipe, features)
+    if not 1e-30 < norm < 1e30:
+        raise ValueError("max_grad_norm must be given for a prior whose draws have gradients of no usual size")
+    return norm
+
+
+def needs_small_steps(model: Model, settings: PlanSettings) -> bool:
+    """Return whether the trace bends, so that its steps must be small."""
+    return settings.recipe != "tied" or isinstance(model, LinearRegression)
+
+
+def _clipping_norm(model: Model, recipe: str, features: FloatArray | None) -> float:
+    if recipe == "tied":
+        return default_max_grad_norm(model, FisherScaling.raw_ratio)
+    informed: Any = model
+    rng = np.random.default_rng(SEED)
+    norms = []
+    for theta in informed.unconstrain(informed.sample_prior(20, rng)):
+        if features is None:
+            records, weights = informed.reference_records(theta, PILOT_RECORDS, rng)
+        else:
+            # Draws of the prior may be extreme: if no response can be drawn, the nearest possible ones are used.
+            eta = np.minimum(features @ theta[: features.shape[1]], informed.largest_predictor)
+            response = informed.draw_response(eta, informed.constrain(theta), rng)
+            records, weights = (features, response), np.full(features.shape[0], 1.0 / features.shape[0])
+        norm = np.linalg.norm(informed.record_derivatives(records, theta)[0], axis=1)
+        norms.append(np.quantile(norm, _CLIP_QUANTILE, weights=weights, method="inverted_cdf"))
+    return float(np.median(norms))
+
+
+@cache
+def _calibrated(epsilon: float, delta: float, sample_rate: float, n_steps: int) -> PrivacyPlan:
+    return plan_privacy(target_epsilon=epsilon, target_delta=delta, sample_rate=sample_rate, n_steps=n_steps)
+
+
+def fewest_passes(
+    epsilon: float, delta: float, n_records: int, max_grad_norm: float, settings: PlanSettings, *, slow: bool
+) -> PrivacyPlan:
+    """Return the plan with the fewest passes over the records that widens within 1% of the least.
+
+    The noise of a step is sigma C in the sum and that of the sampling; T steps at rate kappa carry the information
+    ``T kappa**2 / (sigma**2 C**2 + kappa (1 - kappa) N)`` per unit of squared curvature.  `slow` asks for small steps.
+    """
+    sample_rate, n_steps = settings.sample_rate, settings.n_steps
+    if sample_rate is not None and n_steps is not None:
+        return _calibrated(epsilon, delta, sample_rate, n_steps)
+    rates = _SAMPLE_RATES if sample_rate is None else (sample_rate,)
+    steps = tuple(count for count in _STEPS if not (slow and count < 2500)) if n_steps is None else (n_steps,)
+    # sigma is kappa sqrt(T) times a number that hardly changes: calibrating the cheapest and the dearest will do.
+    unit = _calibrated(epsilon, delta, rates[-1], steps[-1])
+    slope = unit.noise_multiplier / (unit.sample_rate * math.sqrt(unit.n_steps))
+
+    def width(rate: float, count: int) -> float:
+        sampling = (1.0 - rate) * n_records / (rate * count)
+        return math.sqrt(1.0 + ((slope * max_grad_norm) ** 2 + sampling) / n_records)
+
+    options = [(rate * count, count, rate) for rate in rates for count in steps]
+    least = min(width(rate, count) for _, count, rate in options)
+    _, count, rate = min(option for option in options if width(option[2], option[1]) <= _SLACK * least)
+    return _calibrated(epsilon, delta, rate, count)

@@ -78,8 +78,6 @@ def account(
     ------
     UnsupportedEventError
         If the accountant has no valid bound for the event under the relation.
-    TypeError, ValueError
-        If an argument is not of its type or outside its interval.
     FloatingPointError
         If another library has set a rounding mode or flush-to-zero, and this system offers no way to set it aside.
 
@@ -281,8 +279,6 @@ def delta_for(event: Event, *, epsilon: float, adjacency: Adjacency | str = Adja
     ------
     UnsupportedEventError
         If there is no valid bound for the event under the relation.
-    TypeError, ValueError
-        If an argument is not of its type or outside its interval.
 
     Examples
     --------
@@ -361,8 +357,6 @@ def calibrate_noise_multiplier(
         If not even a noise multiplier of 1e6 meets the target.
     UnsupportedEventError
         If the accountant has no valid bound for the event under the relation.
-    TypeError, ValueError
-        If an argument is not of its type or outside its interval.
 
     Warns
     -----

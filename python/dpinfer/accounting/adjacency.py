@@ -55,13 +55,6 @@ def as_adjacency(value: "Adjacency | str") -> Adjacency:
     Adjacency
         The relation.
 
-    Raises
-    ------
-    TypeError
-        If `value` is neither a string nor an :class:`Adjacency`.
-    ValueError
-        If the string names no relation.
-
     Examples
     --------
     >>> as_adjacency("zero_out") is Adjacency.ZERO_OUT
@@ -96,11 +89,6 @@ def add_remove_to_replace_one(epsilon: float, delta: float) -> tuple[float, floa
     -------
     tuple of float
         The replace-one epsilon and delta; delta is at most 1, and 1 is no guarantee.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not a number in its interval.
 
     Notes
     -----

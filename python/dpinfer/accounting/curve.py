@@ -74,11 +74,6 @@ class PrivacyCurve:
         ----------
         epsilon : array in [0, inf)
 
-        Raises
-        ------
-        TypeError, ValueError
-            If an epsilon is negative or not finite.
-
         Notes
         -----
         delta is convex in e**epsilon, so that the chord between two certified points lies above it; beyond the last
@@ -106,11 +101,6 @@ class PrivacyCurve:
         ----------
         false_positive_rate : array in [0, 1]
 
-        Raises
-        ------
-        TypeError, ValueError
-            If a rate is outside [0, 1].
-
         Notes
         -----
         Kairouz, Oh and Viswanath (2015), Theorem 2.1: TPR <= delta + e**epsilon FPR, and 1 - FPR <= delta + e**epsilon
@@ -133,11 +123,6 @@ class PrivacyCurve:
         Parameters
         ----------
         alpha : array in [0, 1]
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a rate is outside [0, 1].
         """
         return np.asarray(1.0 - self.true_positive_rate(alpha))
 
@@ -221,8 +206,6 @@ def privacy_curve(event: Event, *, adjacency: Adjacency | str = Adjacency.ADD_RE
     ------
     UnsupportedEventError
         If there is no valid bound for the event under the relation.
-    TypeError, ValueError
-        If an argument is not of its type.
 
     Notes
     -----
@@ -355,8 +338,6 @@ def gaussian_dp_mu(event: Event, *, slack: float, adjacency: Adjacency | str = A
     ------
     UnsupportedEventError
         If there is no valid bound for the event under the relation.
-    TypeError, ValueError
-        If an argument is not of its type or outside its interval.
 
     Notes
     -----
@@ -421,8 +402,6 @@ def zcdp_rho(event: Event, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE)
     ------
     UnsupportedEventError
         If there is no valid bound for the event under the relation.
-    TypeError, ValueError
-        If an argument is not of its type.
 
     Notes
     -----

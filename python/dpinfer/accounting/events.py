@@ -48,11 +48,6 @@ class GaussianEvent(_Described):
     noise_multiplier : float
         Standard deviation of the noise divided by ``max_grad_norm``, in (0, inf).
 
-    Raises
-    ------
-    TypeError, ValueError
-        If ``noise_multiplier`` is not a finite positive number.
-
     Examples
     --------
     >>> GaussianEvent(1.5).to_dict()
@@ -96,11 +91,6 @@ class PureEvent(_Described):
     adjacency : {"add_remove", "zero_out", "replace_one"}
         The relation that `epsilon` is stated under.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a field is not of its type or outside its interval.
-
     Examples
     --------
     >>> PureEvent(0.5, "add_remove").to_dict()
@@ -132,11 +122,6 @@ class ApproximateEvent(_Described):
     adjacency : {"add_remove", "zero_out", "replace_one"}
         The relation that both are stated under.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a field is not of its type or outside its interval.
-
     Examples
     --------
     >>> ApproximateEvent(0.5, 1e-6, "add_remove").to_dict()
@@ -167,11 +152,6 @@ class PoissonSampled(_Described):
         Probability with which one record takes part, in (0, 1].
     event : Event
         The event on the sample.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a field is not of its type or outside its interval.
 
     Examples
     --------
@@ -206,11 +186,6 @@ class SampledWithoutReplacement(_Described):
     event : Event
         The event on the sample.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a field is not of its type or outside its interval.
-
     Examples
     --------
     >>> SampledWithoutReplacement(1000, 10, GaussianEvent(2.0)).to_dict()["n_sampled"]
@@ -242,11 +217,6 @@ class SelfComposed(_Described):
     count : int
         How often, at least 1.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a field is not of its type or outside its interval.
-
     Examples
     --------
     >>> SelfComposed(GaussianEvent(2.0), 100).count
@@ -272,13 +242,6 @@ class Composed(_Described):
     ----------
     events : sequence of Event
         At least one event; stored as a tuple.
-
-    Raises
-    ------
-    TypeError
-        If ``events`` is not a sequence of events.
-    ValueError
-        If it is empty.
 
     Examples
     --------

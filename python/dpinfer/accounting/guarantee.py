@@ -207,8 +207,6 @@ class Guarantee(str):
 
         Raises
         ------
-        TypeError, ValueError
-            If a field is missing, unknown, of a wrong type or outside its interval.
         UnfoundedEpsilonError
             If the epsilon differs from the certified one.
         """

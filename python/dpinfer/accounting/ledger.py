@@ -217,11 +217,6 @@ class LedgerAccount:
         covers: its charge stands. True takes it back, with a warning: then the guarantee holds only for data sets that
         are not refused, and the ledger's counts reveal refusals.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of the wrong kind.
-
     Warns
     -----
     PrivacyLeakWarning

@@ -180,8 +180,6 @@ class PrivacyPlan:
         ------
         UnsupportedEventError
             If the accountant has no valid bound for the event under the relation.
-        TypeError, ValueError
-            If an argument is not of its type or outside its interval.
 
         Warns
         -----
@@ -239,11 +237,6 @@ class PrivacyPlan:
         -------
         PrivacyPlan
             A plan equal to the one that was stored.
-
-        Raises
-        ------
-        ValueError
-            If a field is missing, unknown, of a wrong type or outside its interval.
         """
         if not isinstance(data, Mapping):
             raise ValueError(f"a plan must be a mapping, got {type(data).__name__}")
@@ -310,8 +303,6 @@ def plan_privacy(
         If no noise multiplier up to 1e6 meets the target.
     UnsupportedEventError
         If the accountant has no valid bound for the event under the relation.
-    TypeError, ValueError
-        If an argument is not of its type or outside its interval.
 
     Warns
     -----

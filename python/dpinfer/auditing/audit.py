@@ -75,11 +75,6 @@ def audit(
     AuditResult
         ``passed``, the checks, and a readable repr.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong.
-
     Notes
     -----
     Distinguishing follows Nasr et al. (2023) for Gaussian mechanisms, with errors counted together

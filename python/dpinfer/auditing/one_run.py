@@ -57,11 +57,6 @@ def audit_one_run(
     OneRunResult
         ``passed`` unless a smaller epsilon than the plan's is refuted.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong.
-
     Notes
     -----
     Source: Steinke, Nasr and Jagielski (2023), Algorithm 1.

@@ -84,11 +84,6 @@ def calibration_curve(probabilities: npt.ArrayLike, y: npt.ArrayLike, n_bins: in
     -------
     CalibrationCurve
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a shape or a range is wrong.
-
     Notes
     -----
     NA-DPVI section 4.4: ten equal-count bins of the sorted test predictions; the error is the root mean square over

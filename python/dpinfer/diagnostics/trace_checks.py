@@ -43,8 +43,6 @@ def check_trace(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is wrong.
     NumericalError
         If a coordinate does not move.
 

@@ -82,13 +82,7 @@ class Candidate:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Candidate":
-        """Rebuild from the result of :meth:`to_dict`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a field is missing, unknown, or of a wrong type.
-        """
+        """Rebuild from the result of :meth:`to_dict`."""
         values: dict[str, Any] = {name: math.nan if value is None else value for name, value in data.items()}
         result = cls(**values)
         for name, kind in (("method", str), ("applies", bool), ("reason", str), ("chosen", bool), ("target", str)):

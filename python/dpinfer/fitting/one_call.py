@@ -131,8 +131,6 @@ def fit(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is wrong or missing; nothing was spent.
     RecordError
         If the records cannot be used.
     BackendUnavailableError

@@ -153,8 +153,6 @@ class FitPlan:
 
         Raises
         ------
-        TypeError, ValueError
-            If an argument is wrong or missing; nothing was spent.
         RecordError
             If the records cannot be used.
         BudgetExceededError

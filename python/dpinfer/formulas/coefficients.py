@@ -227,13 +227,7 @@ def _padded(rows: FloatArray, posterior: Posterior) -> FloatArray:
 def combination(
     design: Design, posterior: Posterior, weights: dict[str, float], *, level: float, exp: bool
 ) -> CoefficientTable:
-    """Return a linear combination of coefficients.
-
-    Raises
-    ------
-    ValueError
-        If a name is not that of a coefficient.
-    """
+    """Return a linear combination of coefficients."""
     matrix, shift = design.user_units()
     names = design.model.names[: len(matrix)]
     vector = np.zeros(len(matrix))

@@ -151,13 +151,7 @@ def _batch_error(log_values: FloatArray) -> float:
 
 
 def chosen_weights(design: Design, without: Any) -> tuple[int, ...]:
-    """Return the indices of the coefficients of terms or names.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a name is neither a term nor a coefficient.
-    """
+    """Return the indices of the coefficients of terms or names."""
     names = design.model.names
     chosen: set[int] = set()
     for name in _terms(without):

@@ -210,11 +210,6 @@ class RegressionFit:
             Name of a coefficient to its weight.
         level, exp
             As in :meth:`coefficients`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a name is not that of a coefficient.
         """
         if not isinstance(weights, Mapping) or not weights:
             raise TypeError(f"weights must be a mapping of names of coefficients, got {type(weights).__name__}")
@@ -296,8 +291,6 @@ class RegressionFit:
 
         Raises
         ------
-        ValueError
-            If a name is neither a term nor a coefficient.
         NumericalError
             If there is no posterior.
         """

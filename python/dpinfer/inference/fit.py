@@ -134,8 +134,6 @@ def noise_aware_posterior(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is wrong or does not fit the others.
     NumericalError
         If a coordinate does not move, a sampler did not converge, or no Hessian draw is positive definite: with
         ``fallback=False``, or where the release does not name its model.

@@ -201,11 +201,6 @@ class KindRequest:
         Of the credible intervals that are shown.
     model, seed, progress, check_convergence, fallback, n_threads
         As in :func:`dpinfer.noise_aware_posterior`, like the settings that a kind adds.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a setting is wrong by itself.
     """
 
     level: float = 0.9
@@ -403,11 +398,6 @@ check_convergence, fallback, n_threads, sampler
         As in :func:`dpinfer.noise_aware_posterior`.
     level : float in (0, 1)
         Of the credible intervals that are shown.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a field is wrong by itself.
 
     Examples
     --------

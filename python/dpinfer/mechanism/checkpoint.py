@@ -82,11 +82,6 @@ class RunCheckpoint:
     interval : float
         Seconds between saves, and longer where saving takes long; 0 saves after every step.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong.
-
     Notes
     -----
     docs/derivations/checkpoint.md proves that an interrupted and resumed run has the release of one run.

@@ -143,8 +143,6 @@ def run_statistic(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is wrong.
     RecordError
         If the records cannot be used.
     BudgetExceededError

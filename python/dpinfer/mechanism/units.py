@@ -34,11 +34,6 @@ class Units:
     mean_rows : float, optional
         Rows of an average unit, `max_rows` by default: how many rows there are is taken to be the number of units times
         this number.
-
-    Raises
-    ------
-    ValueError
-        If a number is outside of its interval.
     """
 
     ids: npt.ArrayLike | None = None

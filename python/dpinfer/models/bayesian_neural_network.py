@@ -45,11 +45,6 @@ class BayesianNeuralNetwork(Model):
     target_loc, target_scale : float
         Public location and (positive) scale of the response.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a value has the wrong type, shape or range.
-
     Notes
     -----
     Hernandez-Lobato and Adams (2015), eqs. 1-5: activations are divided by the root of the number of their inputs, the

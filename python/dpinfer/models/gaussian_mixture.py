@@ -37,11 +37,6 @@ class GaussianMixture(Model):
     prior_scale : float
         Prior standard deviation of every coordinate of the means.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a value has the wrong type, shape or range.
-
     Examples
     --------
     >>> GaussianMixture(2, 2, covariance=0.25).names

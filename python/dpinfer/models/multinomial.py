@@ -37,11 +37,6 @@ class MultinomialRegression(OwnModel):
         Public, made-up rows like the private ones, as in :func:`from_gradient`; standard normal by default.  Bounds are
         simulated with them.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong.
-
     Examples
     --------
     >>> model = MultinomialRegression(2, ("red", "green", "blue"), feature_names=("age", "size"))

@@ -61,11 +61,6 @@ class PersonModel(OwnModel):
         Prior mean of the intercept.
     features : (M, p) array, optional
         Public rows like the private ones; None for the model of a loaded release.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong.
     """
 
     def __init__(

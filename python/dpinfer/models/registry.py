@@ -46,8 +46,6 @@ def register_model(kind: _Kind) -> _Kind:
 
     Raises
     ------
-    TypeError
-        If it is not a subclass of Model.
     ValueError
         If the library has a model of that name.
 

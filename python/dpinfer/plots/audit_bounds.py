@@ -24,8 +24,6 @@ def audit(result: AuditResult, *, ax: "Axes | None" = None) -> "Axes":
 
     Raises
     ------
-    TypeError
-        If `result` is not an AuditResult.
     ValueError
         If it has no check that distinguishes data sets.
     """

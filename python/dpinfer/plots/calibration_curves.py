@@ -27,11 +27,6 @@ def calibration(curves: Curves, *, ax: "Axes | None" = None) -> "Axes":
     Returns
     -------
     matplotlib Axes
-
-    Raises
-    ------
-    TypeError
-        If `curves` holds anything else.
     """
     from dpinfer.plots.style import FAINT, axes_or_new, tidy
 

@@ -51,11 +51,6 @@ def posterior(
     -------
     matplotlib Axes
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a name is unknown or an argument is out of range.
-
     Notes
     -----
     The outer bar runs between the posterior's quantiles.  The inner bar is a normal interval around the same mean

@@ -27,11 +27,6 @@ def trade_off(guarantee: Guarantee, *, ax: "Axes | None" = None) -> "Axes":
     -------
     matplotlib Axes
 
-    Raises
-    ------
-    TypeError
-        If `guarantee` is not a Guarantee.
-
     Notes
     -----
     Dong, Roth and Su (2022), section 2.  The straight line is that of an attack that guesses.

@@ -22,11 +22,6 @@ def widening(grid: "PlanGrid", *, ax: "Axes | None" = None) -> "Axes":
     Returns
     -------
     matplotlib Axes
-
-    Raises
-    ------
-    TypeError
-        If `grid` is not a PlanGrid.
     """
     # Imported here: planning reaches the private mechanism, which pictures do not need.
     from dpinfer.planning import PlanGrid

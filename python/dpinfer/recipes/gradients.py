@@ -283,11 +283,6 @@ def choose_gradient_run(model: Model, plan: PrivacyPlan, n_records: int, asked: 
     """Return the requested run, completed by the recipe, and checked.
 
     **Privacy.** Reads no records.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong, or does not fit the others.
     """
     grad_scale: Any = asked.grad_scale
     learning_rate = asked.learning_rate

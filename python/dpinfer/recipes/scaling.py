@@ -101,11 +101,6 @@ class FisherScaling:
     smallest_rate : float in [0, 1)
         r0, below which no step shrinks; see :func:`steady_rate`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong.
-
     Notes
     -----
     Scaled by the information, every parameter's gradient has the same variance, so that one clipping norm serves all;
@@ -207,11 +202,6 @@ class StepPolicy:
     heuristic_rate : float
         Factor of beta for "heuristic": lambda_heur = sqrt(2) lambda_c / (sigma C sqrt(T d)) (NA-DPVI, A55) with
         lambda_c = sqrt(d / 2).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If either has the wrong shape or range.
     """
 
     def __init__(

@@ -61,8 +61,6 @@ def release_from_arrays(
 
     Raises
     ------
-    TypeError, ValueError
-        If an array has the wrong shape or a value out of range.
     UnsupportedEventError
         If no accountant covers `event` under `adjacency`.
 

@@ -208,8 +208,6 @@ def load_release(path: str | os.PathLike[str], kind: type[Release] = Release) ->
 
     Raises
     ------
-    TypeError
-        If `kind` is no class of releases.
     OSError
         If the file cannot be read.
     ReleaseFormatError

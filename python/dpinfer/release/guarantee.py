@@ -45,11 +45,6 @@ class Part:
         The part's event; ``NonPrivateEvent()`` claims no guarantee, for this part and so for all.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a field is not of its type.
-
     Examples
     --------
     >>> from dpinfer.accounting import GaussianEvent

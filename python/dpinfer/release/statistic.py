@@ -34,11 +34,6 @@ class StatisticRelease(Release):
         ``PureEvent(epsilon, adjacency)`` for Laplace noise.
     adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
         As in :class:`dpinfer.Release`; `settings` has bounds, sensitivities and the model's prior.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a field has the wrong type, shape or range.
     """
 
     method: str

@@ -60,11 +60,6 @@ class GradientTrace(Release):
     max_grad_norm, noise_multiplier : float or None
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
         As in :class:`dpinfer.Release`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a field has the wrong type, shape or range.
     """
 
     params: FloatArray

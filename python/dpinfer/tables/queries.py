@@ -124,8 +124,6 @@ def counts(
     ------
     SchemaError
         If a column is not declared, or not of a kind that has categories.
-    TypeError, ValueError
-        If an argument is wrong.
     RecordError
         If the table cannot be read, or lacks a value where the policy is "refuse".
     BudgetExceededError

@@ -130,8 +130,6 @@ def plan_with_shares(
     ------
     BudgetExceededError
         If no noise meets the target.
-    TypeError, ValueError
-        If an argument is not of its type or outside its interval.
 
     Notes
     -----
@@ -251,8 +249,6 @@ def release_shares(
         If the table has neither a categorical nor a binary column.
     InsecureReleaseError
         If a ledger is given and the noise is not secure.
-    TypeError, ValueError
-        If an argument is wrong.
     BudgetExceededError
         If the ledger's budget would be exceeded.
 

@@ -78,8 +78,6 @@ def plan_unknown(
     ------
     BudgetExceededError
         If no noise meets the target.
-    TypeError, ValueError
-        If an argument is wrong.
 
     Examples
     --------
@@ -233,8 +231,6 @@ def release_unknown(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is wrong.
     OSError, RecordError, SchemaError
         If the records cannot be used; see :func:`read_table`.
     BudgetExceededError

@@ -199,11 +199,6 @@ class Posterior:
         (len(q), n) array, or (n,) for a number
             Coordinates that the map mixes (softmax, the intercept of scaled columns) come from 16384 draws with a fixed
             seed.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `q` is not in (0, 1).
         """
         levels, scalar = _levels(q), np.ndim(q) == 0
         check_choice("space", space, SPACES)

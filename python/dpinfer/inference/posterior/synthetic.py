@@ -154,11 +154,6 @@ class SyntheticSets:
         -------
         CombinedEstimates
 
-        Raises
-        ------
-        TypeError, ValueError
-            If they are not numbers for each set.
-
         Notes
         -----
         Raisa, Jalko and Honkela (2025), On consistent Bayesian inference from synthetic data; Raghunathan, Reiter and

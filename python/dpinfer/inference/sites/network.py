@@ -31,11 +31,6 @@ def network_posterior(release: NetworkRelease, *, average: float = 0.0) -> Netwo
     -------
     NetworkWeights
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong.
-
     Notes
     -----
     The variances are those of SEP's q, 1 / precision with the precision floored: they count the prior and the records,

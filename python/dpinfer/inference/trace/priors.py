@@ -34,11 +34,6 @@ class TracePrior:
     raw_hessian_scale : float or (k,) array
         Prior standard deviation of v, positive.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a field is not a finite number or one-dimensional array, or out of range.
-
     Examples
     --------
     >>> TracePrior(optimum_loc=0.0, optimum_scale=1.0, raw_hessian_loc=5.0, raw_hessian_scale=3.0).optimum_scale
@@ -64,13 +59,7 @@ class TracePrior:
             object.__setattr__(self, name, value)
 
     def broadcast(self, width: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Return the four fields with shape (width,).
-
-        Raises
-        ------
-        ValueError
-            If an array has another length.
-        """
+        """Return the four fields with shape (width,)."""
         fields = []
         for name in ("optimum_loc", "optimum_scale", "raw_hessian_loc", "raw_hessian_scale"):
             value = np.asarray(getattr(self, name))

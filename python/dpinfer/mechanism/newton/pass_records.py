@@ -385,8 +385,6 @@ def open_records(
 
     Raises
     ------
-    TypeError
-        If an array does not hold real numbers.
     RecordError
         If the records cannot be used.
     RuntimeError

@@ -30,8 +30,6 @@ def open_persons(model: PersonModel, X: Any, y: Any, units: Units, *, n_threads:
 
     Raises
     ------
-    TypeError
-        If an array does not hold real numbers.
     RecordError
         If the records cannot be used, or units of a source are not in increasing order.
     """

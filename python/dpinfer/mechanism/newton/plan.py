@@ -152,11 +152,6 @@ class NewtonPlan:
         """Rebuild a plan from the result of :meth:`to_dict`; refuse missing and unknown fields.
 
         **Privacy.** Reads no records.  The stored epsilon is taken unchanged; :meth:`certify` checks it.
-
-        Raises
-        ------
-        ValueError
-            If a field is missing, unknown, of a wrong type or outside its interval.
         """
         wanted = {field.name for field in fields(cls)}
         if not isinstance(data, Mapping) or set(data) != wanted:
@@ -387,8 +382,6 @@ def plan_newton(
     ------
     BudgetExceededError
         If no noise multiplier up to 1e6 meets the target.
-    TypeError, ValueError
-        If an argument is wrong.
 
     Examples
     --------

@@ -257,11 +257,6 @@ def check_run(
     """Refuse contradictory arguments, before records are read; return the records, and the scale of a linear run.
 
     **Privacy.** Reads no records.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong.
     """
     check_model(model)
     if not isinstance(plan, NewtonPlan):

@@ -214,8 +214,6 @@ def run_network_dp_sep(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is wrong.
     RecordError
         If the records cannot be used, or are not those of the interrupted run.
     CheckpointError

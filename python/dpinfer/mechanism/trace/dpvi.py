@@ -97,8 +97,6 @@ def run_dpvi(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is wrong.
     RecordError
         If the records cannot be used.
     BudgetExceededError

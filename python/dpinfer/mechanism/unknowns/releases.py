@@ -142,8 +142,6 @@ def release_count(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is wrong.
     RecordError
         If the records are no array.
     BudgetExceededError
@@ -228,8 +226,6 @@ def release_bounds(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is wrong.
     RecordError
         If the records cannot be used.
     BudgetExceededError
@@ -341,8 +337,6 @@ def release_categories(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is wrong.
     RecordError
         If the records cannot be used.
     BudgetExceededError

@@ -91,11 +91,6 @@ class OwnModel(GradientModel):
         Hash of the code's results on simulated records: models with equal fingerprints count as equal.
     code : ModelCode, optional
         None for the model of a loaded release, which is used only for the posterior.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong.
     """
 
     record_form: ClassVar[str] = "regression"

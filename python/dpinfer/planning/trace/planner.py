@@ -110,8 +110,6 @@ def plan_inference(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is wrong or does not fit the others.
     NumericalError
         If no simulated run gave a posterior.
 
@@ -212,11 +210,6 @@ def widening_grid(
     Returns
     -------
     PlanGrid
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong.
     """
     counts, epsilons = tuple(n_records), tuple(target_epsilon)
     if not counts or not epsilons:

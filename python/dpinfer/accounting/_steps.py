@@ -417,8 +417,6 @@ def discretise(step: Step, direction: Direction, width: float, tail: float) -> G
 def total_variation_slack(event: Event) -> float:
     """Return a bound on the total variation distance between an event with exact noise and with the library's.
 
-    **Privacy.** Reads no records.
-
     Returns
     -------
     float

@@ -146,8 +146,6 @@ def check_stated_epsilon(
 ) -> float:
     """Return a stated epsilon that follows from the event, at least the epsilon certified here.
 
-    **Privacy.** Reads no records.
-
     Raises UnfoundedEpsilonError if it does not follow.
 
     Parameters

@@ -43,8 +43,6 @@ class Adjacency(enum.Enum):
 def as_adjacency(value: "Adjacency | str") -> Adjacency:
     """Return `value` as an :class:`Adjacency`.
 
-    **Privacy.** Reads no records.
-
     Parameters
     ----------
     value : Adjacency or str

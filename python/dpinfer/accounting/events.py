@@ -16,10 +16,7 @@ MAX_NESTING = 32  # the library nests 4 levels; a hostile file must not exhaust 
 
 
 class _Described:
-    """Base of events: frozen dataclasses of numbers and events.
-
-    **Privacy.** Describes a mechanism; reads no records.
-    """
+    """Base of events: frozen dataclasses of numbers and events."""
 
     type_name: ClassVar[str]
 
@@ -208,8 +205,6 @@ class SampledWithoutReplacement(_Described):
 class SelfComposed(_Described):
     """The same event run ``count`` times on the same records, each time chosen adaptively.
 
-    **Privacy.** Describes a mechanism; reads no records.
-
     Parameters
     ----------
     event : Event
@@ -235,8 +230,6 @@ class SelfComposed(_Described):
 @dataclass(frozen=True)
 class Composed(_Described):
     """Several events run one after the other on the same records.
-
-    **Privacy.** Describes a mechanism; reads no records.
 
     Parameters
     ----------
@@ -286,8 +279,6 @@ def check_event(name: str, value: Any) -> Event:
 
 def event_from_dict(data: Mapping[str, Any]) -> Event:
     """Rebuild an event from the result of ``to_dict``; refuse anything else.
-
-    **Privacy.** Reads no records.
 
     Parameters
     ----------
@@ -345,8 +336,6 @@ def run_event(
     noise_multiplier: float, sample_rate: float, n_steps: int, sampling: str = "poisson", n_records: int | None = None
 ) -> Event:
     """Return the event of a run of `n_steps` Gaussian sums over samples of the records.
-
-    **Privacy.** Reads no records.
 
     Parameters
     ----------

@@ -134,8 +134,6 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
 def pure_mu(epsilon: float) -> float:
     """Return a mu, rounded up, with which every mechanism of a pure guarantee is Gaussian differentially private.
 
-    **Privacy.** Reads no records.
-
     Parameters
     ----------
     epsilon : float

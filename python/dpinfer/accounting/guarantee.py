@@ -75,8 +75,6 @@ def guarantee_in_words(
 ) -> str:
     """Return the guarantee as one or two sentences, which state `leaks` and an insecure generator.
 
-    **Privacy.** Reads no records.
-
     Parameters
     ----------
     secure : bool
@@ -198,8 +196,6 @@ class Guarantee(str):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Guarantee":
         """Rebuild a guarantee from the result of :meth:`to_dict`, if its epsilon follows from its event.
-
-        **Privacy.** Reads no records.
 
         Parameters
         ----------

@@ -75,8 +75,6 @@ class PrivacyLedger:
     def create(cls, path: str | os.PathLike[str]) -> "PrivacyLedger":
         """Make a new ledger without data sets.
 
-        **Privacy.** Reads no records.
-
         Raises
         ------
         FileExistsError
@@ -264,8 +262,6 @@ class LedgerAccount:
     def spent(self, delta: float | None = None) -> PrivacyBound:
         """Return the certified epsilon of all counted runs together.
 
-        **Privacy.** Reads no records.
-
         Parameters
         ----------
         delta : float in (0, 1), optional
@@ -280,10 +276,7 @@ class LedgerAccount:
         return state.composed([], _delta(state, delta))
 
     def preview(self, event: Event, delta: float | None = None) -> PrivacyBound:
-        """Return :meth:`spent` as it would be after one more event; writes nothing.
-
-        **Privacy.** Reads no records.
-        """
+        """Return :meth:`spent` as it would be after one more event; writes nothing."""
         state = self._state()
         return state.composed([check_event("event", event)], _delta(state, delta))
 
@@ -314,10 +307,7 @@ class LedgerAccount:
         return find_dataset(read_state(EntryFile(self.path).read()), self.dataset)
 
     def admit(self, state: DatasetState, event: Event, relation: Adjacency, delta: float) -> PrivacyBound:
-        """Return the bound after `event`, at the budget's delta or else at `delta`; refuse an event beyond the budget.
-
-        **Privacy.** Reads no records.
-        """
+        """Return the bound after `event` at the budget's delta or else at `delta`; refuse an event beyond the budget."""
         if relation is not state.adjacency:
             raise ValueError(
                 f"adjacency must be {state.adjacency.value!r}, as entered in the ledger for data set "

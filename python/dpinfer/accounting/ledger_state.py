@@ -60,10 +60,7 @@ class LedgerRun:
 
 @dataclass(frozen=True)
 class DatasetState:
-    """The entries of one data set.
-
-    **Privacy.** Holds no record.
-    """
+    """The entries of one data set."""
 
     adjacency: Adjacency
     budget: tuple[float, float] | None

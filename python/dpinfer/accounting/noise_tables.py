@@ -22,8 +22,6 @@ _LONGEST, _LARGEST, _WORK = 2**14, 2**64, 10**7
 class NoiseTable:
     """P(k) proportional to ``weights[abs(k)]`` for whole numbers k, and 0 beyond the table.
 
-    **Privacy.** Reads no records.
-
     Parameters
     ----------
     weights : sequence of int

@@ -128,8 +128,6 @@ class PrivacyPlan:
     def certify(self) -> PrivacyBound:
         """Account the plan's event again with the plan's accountant.
 
-        **Privacy.** Reads no records.
-
         Returns
         -------
         PrivacyBound
@@ -213,10 +211,7 @@ class PrivacyPlan:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain data for :meth:`from_dict`; an infinite epsilon is stored as None.
-
-        **Privacy.** Holds no records.
-        """
+        """Return the plan as plain data for :meth:`from_dict`; an infinite epsilon is stored as None."""
         data = {field.name: getattr(self, field.name) for field in fields(self)}
         data["adjacency"] = self.adjacency.value
         data["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else None

@@ -72,8 +72,6 @@ def _compose(steps: Mapping[Step, int], direction: Direction, layout: Layout, ta
 def pld_epsilon(steps: Mapping[Step, int], delta: float, directions: tuple[Direction, ...] = _BOTH) -> float:
     """Return a certified epsilon for a composition at `delta`; infinity when none can be certified.
 
-    **Privacy.** Reads no records.
-
     Parameters
     ----------
     steps : mapping of Step to int
@@ -118,8 +116,6 @@ def pld_epsilon(steps: Mapping[Step, int], delta: float, directions: tuple[Direc
 
 def pld_delta(steps: Mapping[Step, int], epsilon: float, directions: tuple[Direction, ...] = _BOTH) -> float:
     """Return a certified delta for a composition at `epsilon`; 1 when none can be certified.
-
-    **Privacy.** Reads no records.
 
     Parameters
     ----------
@@ -170,8 +166,6 @@ def pld_deltas(
     steps: Mapping[Step, int], points: Callable[[float], FloatArray], least: float
 ) -> tuple[FloatArray, FloatArray]:
     """Return epsilons and certified deltas at them, valid for both orders of the neighbouring data sets.
-
-    **Privacy.** Reads no records.
 
     Parameters
     ----------

@@ -34,8 +34,6 @@ class PRVInterval:
 def prv_epsilon(steps: Mapping[Step, int], delta: float) -> PRVInterval:
     """Return prv-accountant's bounds on epsilon at `delta`.
 
-    **Privacy.** Reads no records.
-
     Raises UnsupportedEventError if a step samples without replacement. Raises PRVError if the package raises, as it
     does where a discretised mean differs from its quadrature of the mean, or if its interval does not hold the
     ``"pld"`` upper bound, which is the only one of the two whose roundings are counted.

@@ -28,8 +28,6 @@ _LARGEST_EXPONENT = 700.0
 def rdp_epsilon(steps: Mapping[Step, int], delta: float) -> float:
     """Return the Rényi bound on epsilon at `delta`; infinity when no order gives a finite one.
 
-    **Privacy.** Reads no records.
-
     Parameters
     ----------
     steps : mapping of Step to int
@@ -71,8 +69,6 @@ def rdp_epsilon(steps: Mapping[Step, int], delta: float) -> float:
 def renyi_divergence(step: Step, order: int) -> float:
     """Return an upper bound, tight to rounding, on the Rényi divergence of one step at an integer order.
 
-    **Privacy.** Reads no records.
-
     Parameters
     ----------
     order : int
@@ -87,10 +83,7 @@ def renyi_divergence(step: Step, order: int) -> float:
 
 
 def converted(parts: list[tuple[int, float]], order: float, delta: float) -> float:
-    """Return an upper bound on epsilon at `delta` of counted divergences of one order; infinity without one.
-
-    **Privacy.** Reads no records.
-    """
+    """Return an upper bound on epsilon at `delta` of counted divergences of one order; infinity without one."""
     try:
         used = math.fsum(count * divergence for count, divergence in parts) * (1.0 + 4.0 * _UNIT)
     except OverflowError:
@@ -102,8 +95,6 @@ def converted(parts: list[tuple[int, float]], order: float, delta: float) -> flo
 
 def conversion(order: float, delta: float) -> float:
     """Return an upper bound on epsilon at `delta` less the divergence of `order`.
-
-    **Privacy.** Reads no records.
 
     Notes
     -----

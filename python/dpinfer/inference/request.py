@@ -28,8 +28,6 @@ _LARGEST_MODEL = 200  # the time of a draw grows as its cube; more were not meas
 class ReleaseFacts:
     """The public facts of a gradient trace that decide which posteriors it has: known before the run, too.
 
-    **Privacy.** Public; holds no records.
-
     Parameters
     ----------
     model : Model or None
@@ -133,8 +131,6 @@ class ReleaseFacts:
 class PlannedRelease:
     """Public facts about the planned release of a mechanism other than DPVI.
 
-    **Privacy.** Public; holds no records.
-
     Parameters
     ----------
     kind : type
@@ -192,8 +188,6 @@ _Trace = TypeVar("_Trace", bound="TraceRequest")
 @dataclass(frozen=True, kw_only=True)
 class KindRequest:
     """The settings that every kind of release takes, whether its posterior needs them or not: each kind adds its own.
-
-    **Privacy.** Public; holds no records.
 
     Parameters
     ----------
@@ -388,8 +382,6 @@ class PosteriorRequest(TraceRequest, NewtonRequest, SiteRequest):
 
     A kind's own request (:class:`NewtonRequest`, :class:`TraceRequest`, ...) has only the settings that the kind takes;
     :func:`dpinfer.noise_aware_posterior` takes both.
-
-    **Privacy.** Public; holds no records.
 
     Parameters
     ----------

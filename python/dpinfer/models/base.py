@@ -50,8 +50,6 @@ def log_sigmoid(x: npt.ArrayLike) -> FloatArray:
 class Model(ABC):
     """A Bayesian model with n parameters theta on an unconstrained space, and its interface to the mechanism.
 
-    **Privacy.** Public; holds no records.
-
     Attributes
     ----------
     record_form : {"regression", "values", "points"}
@@ -136,8 +134,6 @@ class Model(ABC):
 
 class NormalPriorModel(Model):
     """Base of models with independent N(0, prior_scale**2) priors.
-
-    **Privacy.** Public; holds no records.
 
     Attributes
     ----------

@@ -179,8 +179,6 @@ class ConjugateModel(Model):
     ) -> tuple[FloatArray, FloatArray]:
         """Return E_q of the gradient of -log p(record | theta) in (loc, raw_scale) as ``matrix @ t + offset``.
 
-        **Privacy.** Reads no record.
-
         Parameters
         ----------
         loc, raw_scale : (n,) float64

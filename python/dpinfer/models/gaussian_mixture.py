@@ -20,8 +20,6 @@ _START_RAW_SCALE = -2.0  # small scales: the start is near the prior's centre
 class GaussianMixture(Model):
     """x ~ sum_j weights_j N(mean_j, covariance_j), with independent N(prior_loc, prior_scale**2 I) priors on the means.
 
-    **Privacy.** Public; holds no records.
-
     Parameters
     ----------
     n_components : int

@@ -33,8 +33,6 @@ class GeneralizedLinearModel(NormalPriorModel):
     A link of your own is a subclass with :meth:`loss_slopes`, :meth:`expected_curvature`, :meth:`inverse_link` and
     :meth:`log_density`, and `response`: see docs/own-models.md.
 
-    **Privacy.** Public; holds no records.
-
     Attributes
     ----------
     response : {"binary", "count", "real"}

@@ -42,8 +42,6 @@ class PersonModel(OwnModel):
     of C + ridge I: the logarithms of its squared diagonal, and what is below it.  The likelihood is smooth in them
     where C = 0, and about normal.
 
-    **Privacy.** Public; holds no records.
-
     Parameters
     ----------
     family : {"gaussian", "binomial", "probit", "poisson", "negativebinomial"}

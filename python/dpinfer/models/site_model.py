@@ -9,10 +9,7 @@ from dpinfer._arrays import FloatArray
 
 @runtime_checkable
 class SiteModel(Protocol):
-    """A model whose posterior is approximated by J independent Gaussian blocks, and whose records have sites.
-
-    **Privacy.** Public; holds no records.
-    """
+    """A model whose posterior is approximated by J independent Gaussian blocks, and whose records have sites."""
 
     @property
     def n_features(self) -> int:

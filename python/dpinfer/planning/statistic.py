@@ -16,8 +16,6 @@ def predict_statistic(
 ) -> FloatArray:
     """Return the factor by which a one-shot statistic's noise widens intervals, at parameters from the prior, (m,).
 
-    **Privacy.** Reads no records.
-
     Parameters
     ----------
     model : ConjugateModel

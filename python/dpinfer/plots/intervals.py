@@ -30,8 +30,6 @@ def posterior(
 ) -> "Axes":
     """Draw each parameter's credible interval, and inside it the interval without privacy noise.
 
-    **Privacy.** Post-processing of a Release.
-
     Parameters
     ----------
     posterior : Posterior
@@ -100,8 +98,6 @@ def select_parameters(
 ) -> npt.NDArray[np.intp]:
     """Return the rows that :func:`posterior` draws, in its order.
 
-    **Privacy.** Post-processing of a Release.
-
     Raises TypeError or ValueError if a name is unknown or an argument is out of range.
 
     Parameters
@@ -150,17 +146,11 @@ def _reference_values(
 
 
 def data_share(posterior: "Posterior") -> npt.NDArray[np.float64]:
-    """Return the share of each parameter's variance that is not the privacy noise's, (n_params,).
-
-    **Privacy.** Post-processing of a Release.
-    """
+    """Return the share of each parameter's variance that is not the privacy noise's, (n_params,)."""
     records, _, _, prior = posterior.decompose().shares
     return np.asarray(records + prior)
 
 
 def privacy_share(posterior: "Posterior") -> npt.NDArray[np.float64]:
-    """Return the share of each parameter's variance that the privacy noise adds, (n_params,).
-
-    **Privacy.** Post-processing of a Release.
-    """
+    """Return the share of each parameter's variance that the privacy noise adds, (n_params,)."""
     return np.asarray(posterior.decompose().shares[1])

@@ -28,8 +28,6 @@ def trace(
 ) -> "Axes":
     """Draw parameters of the trace over the steps, with the burn-in shaded.
 
-    **Privacy.** Post-processing of a Release.
-
     Parameters
     ----------
     release : GradientTrace
@@ -94,8 +92,6 @@ def gradient_fit(
     ax: "Axes | None" = None,
 ) -> "Axes":
     """Draw the noisy gradients of one coordinate against its position, with the line the posterior fits to them.
-
-    **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------

@@ -206,8 +206,6 @@ class GradientArguments:
 class GradientRun:
     """Everything public that a run of DPVI depends on.
 
-    **Privacy.** Public; holds no records.
-
     Parameters
     ----------
     model : Model
@@ -256,8 +254,6 @@ def natural_scaling(
 ) -> FisherScaling:
     """Return the Fisher scaling of a run: natural steps as large as its noise allows.
 
-    **Privacy.** Public numbers only.
-
     Parameters
     ----------
     model : Model
@@ -280,10 +276,7 @@ def natural_scaling(
 
 
 def choose_gradient_run(model: Model, plan: PrivacyPlan, n_records: int, asked: GradientArguments) -> GradientRun:
-    """Return the requested run, completed by the recipe, and checked.
-
-    **Privacy.** Reads no records.
-    """
+    """Return the requested run, completed by the recipe, and checked."""
     grad_scale: Any = asked.grad_scale
     learning_rate = asked.learning_rate
     scaling = grad_scale if isinstance(grad_scale, FisherScaling) else None

@@ -27,8 +27,6 @@ _SMALLEST_SLOPE = 1e-20  # avoids division by zero
 def largest_natural_rate(n_steps: int, n_params: int = 1, relative_noise: float = 0.0) -> float:
     """Return the largest share of the distance to the optimum that a step should cover.
 
-    **Privacy.** Public numbers only.
-
     Parameters
     ----------
     n_steps, n_params : int
@@ -46,8 +44,6 @@ def largest_natural_rate(n_steps: int, n_params: int = 1, relative_noise: float 
 
 def steady_rate(n_params: int, relative_noise: float) -> float:
     """Return the least step of the recipe "steady", as a share of the distance to the optimum.
-
-    **Privacy.** Public numbers only.
 
     Parameters
     ----------

@@ -49,8 +49,6 @@ def pack_archive(members: Mapping[str, str | npt.NDArray[Any]]) -> bytes:
 def unpack_archive(content: bytes) -> dict[str, bytes]:
     """Return the members of a zip, after checking every checksum.
 
-    **Privacy.** Reads no records.
-
     Raises ValueError if it is not a zip that :func:`pack_archive` could have made; never anything else.
     """
     try:
@@ -83,8 +81,6 @@ def unpack_archive(content: bytes) -> dict[str, bytes]:
 def unpack_array(content: bytes) -> npt.NDArray[Any]:
     """Return the array of a ``.npy`` file of plain numbers.
 
-    **Privacy.** Reads no records.
-
     Raises ValueError if it is anything else, or its length contradicts its header.
     """
     if content[: len(_MAGIC)] != _MAGIC or len(content) < _PREFIX:
@@ -105,8 +101,6 @@ def unpack_array(content: bytes) -> npt.NDArray[Any]:
 
 def parse_json(content: bytes) -> dict[str, Any]:
     """Return the object that a JSON text holds.
-
-    **Privacy.** Reads no records.
 
     Raises ValueError if it is not JSON, or holds something else; never anything else.
     """

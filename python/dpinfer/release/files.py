@@ -193,8 +193,6 @@ def load_release(path: str | os.PathLike[str], kind: type[Kind]) -> Kind: ...
 def load_release(path: str | os.PathLike[str], kind: type[Release] = Release) -> Release:
     """Load a saved release.
 
-    **Privacy.** Post-processing of a Release.
-
     Parameters
     ----------
     path : path-like

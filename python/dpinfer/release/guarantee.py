@@ -69,8 +69,6 @@ class Part:
 def part_from_dict(data: Mapping[str, Any]) -> Part:
     """Rebuild a part from the result of ``to_dict``.
 
-    **Privacy.** Reads no records.
-
     Raises TypeError or ValueError if it is anything else.
     """
     if not isinstance(data, Mapping) or set(data) != {"name", "event", "adjacency"}:

@@ -21,8 +21,6 @@ def prior_precision(posterior: "Posterior") -> FloatArray:
     """Return the prior precision of each unconstrained parameter, (n,); 0 if unknown, or not normal.
 
     A linear regression's is that at the posterior mean of its noise variance, whose own prior is not counted.
-
-    **Privacy.** Post-processing of a Release.
     """
     model = posterior.model
     if isinstance(model, LinearRegression):
@@ -36,8 +34,6 @@ def prior_precision(posterior: "Posterior") -> FloatArray:
 
 def causes(posterior: "Posterior", rows: FloatArray | None = None) -> FloatArray:
     """Return shares of the variance of parameters, or of linear combinations of them: records, privacy, prior; (3, k).
-
-    **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------

@@ -22,8 +22,6 @@ _FEWEST = 4  # fewer draws have no batches
 class Combined:
     """The posterior of k linear combinations.
 
-    **Privacy.** Post-processing of a Release.
-
     Parameters
     ----------
     quantiles : (m, k) array
@@ -43,8 +41,6 @@ class Combined:
 
 def combine(posterior: "Posterior", rows: FloatArray, levels: FloatArray) -> Combined:
     """Return quantiles of linear combinations of the unconstrained parameters.
-
-    **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------

@@ -23,8 +23,6 @@ _SMALLEST = 1e-12  # far above rounding, far below any printed digit
 class MonteCarloError:
     """Standard errors that come from drawing, not from the records or the privacy noise; 0 without draws.
 
-    **Privacy.** Post-processing of a Release.
-
     Parameters
     ----------
     levels : (m,) array
@@ -91,8 +89,6 @@ def effective_draws(series: FloatArray) -> FloatArray:
 
 def monte_carlo_error(posterior: "Posterior", levels: FloatArray) -> MonteCarloError:
     """Return the Monte Carlo error of a posterior's quantiles; see :meth:`Posterior.monte_carlo_error`.
-
-    **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------

@@ -187,8 +187,6 @@ class Posterior:
     def quantile(self, q: npt.ArrayLike, *, space: str = "constrained") -> FloatArray:
         """Return posterior quantiles by root finding on the exact distribution function of each marginal.
 
-        **Privacy.** Post-processing of a Release.
-
         Parameters
         ----------
         q : float or 1-d array in (0, 1)
@@ -219,8 +217,6 @@ class Posterior:
     def interval(self, level: float = 0.9) -> FloatArray:
         """Return equal-tailed credible intervals in the model's own space, (2, n): lower and upper ends.
 
-        **Privacy.** Post-processing of a Release.
-
         Parameters
         ----------
         level : float in (0, 1)
@@ -230,8 +226,6 @@ class Posterior:
 
     def monte_carlo_error(self, q: npt.ArrayLike = (0.05, 0.95)) -> MonteCarloError:
         """Return the Monte Carlo error of quantiles and means: 0 unless the posterior rests on draws.
-
-        **Privacy.** Post-processing of a Release.
 
         Parameters
         ----------
@@ -277,8 +271,6 @@ class Posterior:
 
     def decompose(self) -> VarianceDecomposition:
         """Split the variance of each parameter into its causes: on the unconstrained space, or in the user's units.
-
-        **Privacy.** Post-processing of a Release.
 
         Returns
         -------
@@ -366,10 +358,7 @@ class Posterior:
         return (mean > 0.5).astype(np.int64) if classifies else mean
 
     def summary(self) -> PosteriorSummary:
-        """Return a table of the parameters: mean, standard deviation, 5% and 95% quantiles, privacy share, flags.
-
-        **Privacy.** Post-processing of a Release.
-        """
+        """Return a table of the parameters: mean, standard deviation, 5% and 95% quantiles, privacy share, flags."""
         return self._summary
 
     def to_arviz(

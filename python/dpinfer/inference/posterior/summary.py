@@ -30,8 +30,6 @@ _OTHER_SHAPE = ": approximation='simulated' with model= has a shape of its own"
 class VarianceDecomposition:
     """Causes of the variance of each parameter, of :meth:`Posterior.decompose`; (n,) each.
 
-    **Privacy.** Post-processing of a Release.
-
     Parameters
     ----------
     data : (n,) array
@@ -78,8 +76,6 @@ class VarianceDecomposition:
 @dataclass(frozen=True)
 class PosteriorSummary:
     """A table of the posterior; printing it shows the table and the warnings.
-
-    **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------
@@ -137,10 +133,7 @@ class PosteriorSummary:
 
 
 def summarise(posterior: "Posterior") -> PosteriorSummary:
-    """Return the summary of a posterior.
-
-    **Privacy.** Post-processing of a Release.
-    """
+    """Return the summary of a posterior."""
     lower, upper = posterior.quantile(np.array([0.05, 0.95]))
     flags, warnings = _flags(posterior)
     _, privacy, _, prior = posterior.decompose().shares

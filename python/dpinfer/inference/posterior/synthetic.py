@@ -20,8 +20,6 @@ RULES = ("mixture", "moments")
 class CombinedEstimates:
     """Combined analyses of all synthetic sets, for k numbers.
 
-    **Privacy.** Post-processing of a Release.
-
     Parameters
     ----------
     rule : {"mixture", "moments"}
@@ -139,8 +137,6 @@ class SyntheticSets:
     ) -> CombinedEstimates:
         """Combine the results of an analysis of each set.
 
-        **Privacy.** Post-processing of a Release.
-
         Parameters
         ----------
         estimates, variances : (m, k) or (m,) arrays
@@ -172,8 +168,6 @@ class SyntheticSets:
 
     def mix(self, draws: npt.ArrayLike) -> FloatArray:
         """Return draws of the mixture of the analyses' posteriors.
-
-        **Privacy.** Post-processing of a Release.
 
         Parameters
         ----------

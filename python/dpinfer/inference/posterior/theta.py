@@ -24,8 +24,6 @@ _ROUNDING = 1e-11  # of sums of doubles, with a wide margin
 class ParameterSpace:
     """The map from unconstrained to constrained parameters, coordinate by coordinate.
 
-    **Privacy.** Public; holds no records.
-
     Parameters
     ----------
     constrain : callable

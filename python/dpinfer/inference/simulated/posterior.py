@@ -30,8 +30,6 @@ _WORDS = (
 def simulated_posterior(analysis: Analysis) -> Posterior:
     """Infer parameters by simulating the expected mean clipped score of the trace under each truth.
 
-    **Privacy.** Post-processing of a Release.
-
     Raises NumericalError if the simulation leads to no posterior.
 
     Parameters

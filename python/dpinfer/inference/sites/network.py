@@ -18,8 +18,6 @@ from dpinfer.release import NetworkRelease
 def network_posterior(release: NetworkRelease, *, average: float = 0.0) -> NetworkWeights:
     """Return the approximate posterior of the weights that a run of DP-SEP has released.
 
-    **Privacy.** Post-processing of a Release.
-
     Parameters
     ----------
     release : NetworkRelease

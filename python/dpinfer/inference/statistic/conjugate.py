@@ -23,8 +23,6 @@ def statistic_posterior(
 ) -> ThetaDistribution:
     """Return the exact posterior of theta given one noisy sum over the records.
 
-    **Privacy.** Post-processing of a release; reads no records.
-
     Raises TypeError or ValueError if the model is not conjugate, or a number is out of range.
 
     Parameters
@@ -75,8 +73,6 @@ def check_statistic_request(request: StatisticRequest, planned: PlannedRelease) 
 
 def one_shot_posterior(release: StatisticRelease, request: StatisticRequest) -> Posterior:
     """Return the exact posterior of a one-shot release.
-
-    **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------

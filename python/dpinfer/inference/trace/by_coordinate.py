@@ -26,10 +26,7 @@ _NO_SCALE = -700.0
 
 
 def plug_in_posterior(analysis: Analysis) -> Posterior:
-    """Return q at the last iterate ("naive") or at the mean of the iterates ("averaged").
-
-    **Privacy.** Post-processing of a Release.
-    """
+    """Return q at the last iterate ("naive") or at the mean of the iterates ("averaged")."""
     release, request = analysis.release, analysis.request
     n = release.n_params
     first = release.n_steps
@@ -121,8 +118,6 @@ def coordinate_posterior(
     analysis: Analysis, start: BurnIn, coordinates: Coordinates, *, rescue: bool = False, solve: "Solver | None" = None
 ) -> Posterior:
     """Return the posterior of independent coordinates: a diagonal Hessian.
-
-    **Privacy.** Post-processing of a Release.
 
     Raises NumericalError if a coordinate does not move or its quadrature fails, and `rescue` is off or the model is not
     known.

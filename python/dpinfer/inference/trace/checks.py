@@ -21,8 +21,6 @@ _NAMED = 3  # names in a sentence
 class TraceCheck:
     """Tests of the trace model on the steps that a posterior uses; k coordinates.
 
-    **Privacy.** Post-processing of a Release.
-
     Parameters
     ----------
     names : tuple of k str
@@ -160,8 +158,6 @@ def check_statistics(
     false_positive_rate: float = FALSE_POSITIVE_RATE,
 ) -> TraceCheck:
     """Test a trace from its sufficient statistics.
-
-    **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------

@@ -263,8 +263,6 @@ class Nodes:
 def collapsed_nodes(problems: CollapsedProblems, names: tuple[str, ...], *, n_threads: int = 0) -> Nodes:
     """Integrate the collapsed posteriors by quadrature.
 
-    **Privacy.** Post-processing of a Release.
-
     Raises NumericalError if the trapezoid rule did not converge for some coordinate.
 
     Parameters
@@ -290,8 +288,6 @@ def collapsed_nodes(problems: CollapsedProblems, names: tuple[str, ...], *, n_th
 
 def solved_nodes(problems: CollapsedProblems, *, n_threads: int = 0) -> tuple[Nodes, npt.NDArray[np.bool_]]:
     """Integrate the collapsed posteriors, and return a mask of successful coordinates.
-
-    **Privacy.** Post-processing of a Release.
 
     Returns
     -------

@@ -13,8 +13,6 @@ from dpinfer._validate import check_float_array
 def effective_sample_size(trace: npt.ArrayLike) -> Any:
     """Return how many independent draws the mean of each coordinate of a stationary trace is worth.
 
-    **Privacy.** Post-processing of a Release.
-
     Parameters
     ----------
     trace : (T,) or (T, d) array

@@ -69,8 +69,6 @@ class LaplacePosterior:
 def laplace_posterior(problems: CollapsedProblems, nodes: Nodes, names: tuple[str, ...]) -> LaplacePosterior:
     """Find the joint mode of (optimum, v[, log omega**2]) and the curvature there.
 
-    **Privacy.** Post-processing of a Release.
-
     Raises NumericalError if Newton's method finds no maximum.
 
     Parameters

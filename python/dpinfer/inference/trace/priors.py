@@ -128,8 +128,6 @@ def coordinate_priors(
 ) -> CoordinatePriors:
     """Turn the user's choice of prior into numbers per coordinate.
 
-    **Privacy.** Post-processing of a Release.
-
     Raises TypeError or ValueError if `prior` is neither a known name nor a TracePrior of the right length.
 
     Parameters

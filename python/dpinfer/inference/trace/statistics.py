@@ -15,8 +15,6 @@ from dpinfer.inference import _native
 class TraceStatistics:
     """Weighted sufficient statistics of ``g ~ N(b (x - optimum), tau_t**2)``, one regression per coordinate.
 
-    **Privacy.** Post-processing of a Release.
-
     Parameters
     ----------
     count : int
@@ -116,8 +114,6 @@ def segment_statistics(
     n_threads: int = 0,
 ) -> tuple[FloatArray, FloatArray]:
     """Return statistics of consecutive segments and the reference noise.
-
-    **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------

@@ -131,10 +131,7 @@ class OwnModel(GradientModel):
         return self._code().n_words
 
     def unflatten(self, params: npt.ArrayLike) -> dict[str, FloatArray]:
-        """Return draws (..., n) as named arrays, ``(..., *shape)`` each.
-
-        **Privacy.** Reads no records.
-        """
+        """Return draws (..., n) as named arrays, ``(..., *shape)`` each."""
         return self.parameters.unflatten(params)
 
     def invalid_records(self, values: FloatArray) -> str | None:

@@ -19,8 +19,6 @@ Numbers = npt.ArrayLike | Mapping[str, npt.ArrayLike]
 class ParameterSet:
     """Names, shapes, maps and priors of the parameters, flat: all arrays one after another.
 
-    **Privacy.** Public; holds no records.
-
     Raises TypeError or ValueError if a name, shape or map is wrong, or a prior is not proper.
 
     Parameters

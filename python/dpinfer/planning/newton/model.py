@@ -35,8 +35,6 @@ def predict_population(
 ) -> FloatArray:
     """Return by which factor privacy widens the interval of every coefficient, (n_coef,), where the model is true.
 
-    **Privacy.** Reads no records.
-
     Parameters
     ----------
     model : GeneralizedLinearModel
@@ -70,8 +68,6 @@ def predict_population(
 
 def predict_own_population(model: OwnModel, plan: NewtonPlan, n_records: int) -> FloatArray:
     """Return by which factor privacy widens the interval of every parameter, (n,), before the maps.
-
-    **Privacy.** Reads no records.
 
     Parameters
     ----------
@@ -177,8 +173,6 @@ def predict_newton(
 ) -> FloatArray:
     """Return the factor by which privacy widens the interval of every weight, (n_coef,).
 
-    **Privacy.** Reads no records.
-
     Parameters
     ----------
     model : GeneralizedLinearModel
@@ -221,8 +215,6 @@ def widest_newton(
     model: GeneralizedLinearModel, plan: NewtonPlan, n_records: int, *, predictor_spread: float = 1.0
 ) -> float:
     """Return the largest factor by which privacy widens the median weight's interval if correlations are not public.
-
-    **Privacy.** Reads no records.
 
     Parameters
     ----------

@@ -19,8 +19,6 @@ _POINTS, _SHIFTED, _ROWS = 8, 3, 500
 def predict_own_newton(model: OwnModel, plan: NewtonPlan, n_records: int) -> tuple[FloatArray, float]:
     """Return the factor by which privacy widens each parameter's interval, before the maps, and the squared shift.
 
-    **Privacy.** Reads no records.
-
     Parameters
     ----------
     model : OwnModel

@@ -31,8 +31,6 @@ class WindowMoments:
 def window_moments(rates: FloatArray, slope: float, noise: FloatArray, first: int) -> WindowMoments:
     """Return the moments for learning rates (T,), noise standard deviations (T,) and the first step of the window.
 
-    **Privacy.** Reads no records.
-
     Notes
     -----
     Any mean over the window is linear in the noises; its coefficients follow from one backward pass
@@ -71,8 +69,6 @@ def inflated_noise(
 
     The weights' distance v, in posterior variances, and the inflation f follow ``v' = (1 - r c)^2 v + r^2 q^2 f`` and
     ``log f' = log f - r c (1 - s / f)``, ``s = 1 + n (v + f) / N``.
-
-    **Privacy.** Reads no records.
 
     Parameters
     ----------

@@ -140,8 +140,6 @@ n_simulations, seed
     def resolve(self, model: Model) -> "PlanSettings":
         """Return the settings with the recipe of the model's run, after refusing settings that do not fit it.
 
-        **Privacy.** Reads no records.
-
         Parameters
         ----------
         model : Model
@@ -169,8 +167,6 @@ def recommended_run(
     model: Model, *, n_records: int, target_epsilon: float, target_delta: float
 ) -> tuple[PrivacyPlan, float]:
     """Return the privacy plan and the clipping norm that :func:`plan_inference` recommends, without a prediction.
-
-    **Privacy.** Reads no records.
 
     Parameters
     ----------

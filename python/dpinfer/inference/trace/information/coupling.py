@@ -12,8 +12,6 @@ _NULL = 1e-10  # relative rank tolerance: far above rounding
 def coupling_pvalue(trace: InformationTrace, expected: FloatArray) -> float:
     """Return the p-value of "the information is diagonal, with the expected diagonal".
 
-    **Privacy.** Post-processing of a Release.
-
     Parameters
     ----------
     trace : InformationTrace

@@ -180,8 +180,6 @@ def gram_posterior(
 ) -> GramPosterior:
     """Draw the features' Gram matrix from its posterior; weights and rho are taken as normal given each.
 
-    **Privacy.** Post-processing of a Release.
-
     Raises NumericalError if the draws did not converge in the end, or hardly any agrees with the noise variance's
     trace.
 

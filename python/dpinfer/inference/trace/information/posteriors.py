@@ -36,8 +36,6 @@ def _fisher_run(release: GradientTrace, model: LinearRegression) -> FisherRun | 
 def features_coupled(release: GradientTrace, model: LinearRegression) -> float:
     """Return the p-value of "the weights' Hessian is as diagonal as declared"; 0 if the declared one is not diagonal.
 
-    **Privacy.** Post-processing of a Release.
-
     Parameters
     ----------
     release : GradientTrace
@@ -59,8 +57,6 @@ def features_coupled(release: GradientTrace, model: LinearRegression) -> float:
 def coupling_findings(analysis: Analysis) -> tuple[float | None, str]:
     """Return the p-value of coupled features for a diagonal posterior, and an addition to its verdict.
 
-    **Privacy.** Post-processing of a Release.
-
     Parameters
     ----------
     analysis : Analysis
@@ -78,8 +74,6 @@ def coupling_findings(analysis: Analysis) -> tuple[float | None, str]:
 
 def flat_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     """Regress every gradient coordinate on all positions, with flat priors, and draw from the result.
-
-    **Privacy.** Post-processing of a Release.
 
     Raises NumericalError if the trace does not identify a full Hessian.
 
@@ -123,8 +117,6 @@ def flat_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
 
 def model_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     """Integrate over the information matrix of a generalised linear model, given the trace and the model's priors.
-
-    **Privacy.** Post-processing of a Release.
 
     Raises NumericalError if the draws did not converge and `check_convergence`.
 
@@ -183,8 +175,6 @@ def model_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
 
 def gram_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     """Integrate over the Gram matrix of the features of a linear regression, given the trace and the model's priors.
-
-    **Privacy.** Post-processing of a Release.
 
     Raises NumericalError if the draws did not converge and `check_convergence`.
 

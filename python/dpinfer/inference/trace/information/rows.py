@@ -77,8 +77,6 @@ def row_regressions(
 ) -> RowRegressions:
     """Regress every gradient coordinate on all positions.
 
-    **Privacy.** Post-processing of a Release.
-
     Raises NumericalError if there are too few steps or the positions are collinear.
 
     Parameters
@@ -138,8 +136,6 @@ def full_hessian_posterior(
     seed: int,
 ) -> FullPosterior:
     """Draw the Hessian and the optimum from their exact posterior.
-
-    **Privacy.** Post-processing of a Release.
 
     Raises NumericalError if no draw has a positive definite symmetrised Hessian.
 

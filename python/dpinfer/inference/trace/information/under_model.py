@@ -265,10 +265,7 @@ class InformationDraws:
 def information_mode(
     trace: InformationTrace, expected: FloatArray, *, prior_variance: float, moments_known: bool = False
 ) -> FloatArray:
-    """Return the mode of the information's posterior, (n, n); arguments as in :func:`information_draws`.
-
-    **Privacy.** Post-processing of a Release.
-    """
+    """Return the mode of the information's posterior, (n, n); arguments as in :func:`information_draws`."""
     density = _Density(trace, expected, prior_variance, moments_known=moments_known)
     _climb(density, 1)
     return density.information(density.start())
@@ -302,8 +299,6 @@ def information_draws(
     report: Callable[[int, int], object],
 ) -> InformationDraws:
     """Draw the information matrix from its posterior.
-
-    **Privacy.** Post-processing of a Release.
 
     Raises NumericalError if the chain did not converge in the end.
 
@@ -365,8 +360,6 @@ def information_posterior(
     trace: InformationTrace, expected: FloatArray, *, prior_variance: float, **sampling: Any
 ) -> InformationPosterior:
     """Draw the information matrix from its posterior, and the weights' normal distribution given each draw.
-
-    **Privacy.** Post-processing of a Release.
 
     Raises NumericalError if the chain did not converge in the end.
 

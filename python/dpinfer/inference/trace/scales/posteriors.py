@@ -31,8 +31,6 @@ def fisher_burn_in(model: Model | None) -> float:
 def tied_coordinates(analysis: Analysis, start: BurnIn) -> Coordinates:
     """Return the locations' regressions, each with that of its raw scale, which shares the slope.
 
-    **Privacy.** Post-processing of a Release.
-
     Parameters
     ----------
     analysis : Analysis
@@ -50,8 +48,6 @@ def tied_coordinates(analysis: Analysis, start: BurnIn) -> Coordinates:
 
 def fisher_tied_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     """Return the tied posterior of a Fisher-scaled run.
-
-    **Privacy.** Post-processing of a Release.
 
     Raises ValueError if the release lacks settings that a Fisher-scaled run has. Raises NumericalError if a coordinate
     does not move or its quadrature fails.

@@ -46,8 +46,6 @@ def raw_scale_sums(
 ) -> SideSums:
     """Sum up the regression of the raw-scale gradients on the precision that makes them linear.
 
-    **Privacy.** Post-processing of a Release.
-
     Parameters
     ----------
     raw_scale, gradients : (T, n) arrays

@@ -32,8 +32,6 @@ def fisher_tied_nodes(
 ) -> Nodes:
     """Integrate the tied posterior of Fisher-scaled traces, corrected for clipping and for the bend of the loss.
 
-    **Privacy.** Post-processing of a Release.
-
     Raises NumericalError if a scale vanished, or the quadrature did not converge for some coordinate.
 
     Parameters

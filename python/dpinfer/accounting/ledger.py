@@ -307,7 +307,7 @@ class LedgerAccount:
         return find_dataset(read_state(EntryFile(self.path).read()), self.dataset)
 
     def admit(self, state: DatasetState, event: Event, relation: Adjacency, delta: float) -> PrivacyBound:
-        """Return the bound after `event` at the budget's delta or else at `delta`; refuse an event beyond the budget."""
+        """Return the bound after `event` at the budget's delta or at `delta`; refuse an event beyond the budget."""
         if relation is not state.adjacency:
             raise ValueError(
                 f"adjacency must be {state.adjacency.value!r}, as entered in the ledger for data set "

@@ -6,7 +6,7 @@ as not private.
 """
 
 from dpinfer.models.adapters import OwnModel, from_gradient, from_jax, from_numpyro, from_torch
-from dpinfer.models.base import Model
+from dpinfer.models.base import Model, model_from_dict, register_model
 from dpinfer.models.bayesian_neural_network import BayesianNeuralNetwork, NetworkWeights
 from dpinfer.models.conjugate import BetaBernoulli, BetaBinomial, DirichletCategorical, GammaExponential
 from dpinfer.models.conjugate_distributions import ConjugateDistribution, DirichletOnLogits, GammaOnSoftplus
@@ -27,7 +27,6 @@ from dpinfer.models.linear_regression import LinearRegression
 from dpinfer.models.multinomial import MultinomialRegression
 from dpinfer.models.normal_inverse_gamma import NormalInverseGamma
 from dpinfer.models.person_model import PersonModel
-from dpinfer.models.registry import model_from_dict, register_model
 from dpinfer.models.site_model import SiteModel
 from dpinfer.models.survey_weights import SurveyWeights
 
@@ -70,3 +69,19 @@ __all__ = [
     "prior_predictive_norm",
     "register_model",
 ]
+
+for _kind in (
+    BayesianNeuralNetwork,
+    BetaBernoulli,
+    BetaBinomial,
+    DirichletCategorical,
+    GammaExponential,
+    GaussianMixture,
+    LinearRegression,
+    LogisticRegression,
+    OwnModel,
+    PersonModel,
+    PoissonRegression,
+    ProbitRegression,
+):
+    register_model(_kind)

@@ -1,12 +1,14 @@
 """Interface of every model to the mechanism (gradients of its prior) and to the posterior (its parameter space)."""
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
+from dpinfer._plugins import find_plugin
 from dpinfer._validate import check_float_array, check_integer
 
 _START_RAW_SCALE = -6.0  # small scales: the start is near the prior's centre
@@ -170,3 +172,73 @@ class NormalPriorModel(Model):
     def sample_prior(self, size: int, rng: np.random.Generator | int) -> FloatArray:
         """Draw constrained parameters from the prior, (size, n)."""
         return np.random.default_rng(rng).normal(0.0, self.prior_scale, (check_integer("size", size, 0), self.n_params))
+
+
+_KINDS: dict[str, type[Model]] = {}
+
+_Kind = TypeVar("_Kind", bound=type[Model])
+
+
+def register_model(kind: _Kind) -> _Kind:
+    """Make a model of your own known by its class name, so that its releases can be loaded; a class decorator.
+
+    Parameters
+    ----------
+    kind : type
+        Its constructor takes the fields of ``to_dict`` except "kind".
+
+    Raises
+    ------
+    ValueError
+        If the library has a model of that name.
+
+    Examples
+    --------
+    >>> from dpinfer.models import LogisticRegression
+    >>> @register_model
+    ... class MyRegression(LogisticRegression):
+    ...     pass
+    >>> type(model_from_dict(MyRegression(2).to_dict())).__name__
+    'MyRegression'
+    """
+    if not isinstance(kind, type) or not issubclass(kind, Model):
+        raise TypeError(f"kind must be a subclass of Model, got {kind!r}")
+    registered = _KINDS.get(kind.__name__)
+    if registered is not None and registered.__module__.startswith("dpinfer."):
+        raise ValueError(f"kind must have another name: {kind.__name__!r} is the library's")
+    _KINDS[kind.__name__] = kind
+    return kind
+
+
+def model_from_dict(spec: Mapping[str, Any]) -> Model:
+    """Return the model that ``to_dict`` described.
+
+    An unregistered kind is looked up among the installed packages' entry points of "dpinfer.models".
+
+    Parameters
+    ----------
+    spec : mapping
+        ``{"kind": class name, ...its parameters}``.
+
+    Raises
+    ------
+    ValueError
+        If the kind is unknown or a parameter is missing or wrong.
+
+    Examples
+    --------
+    >>> model_from_dict({"kind": "LogisticRegression", "n_features": 2, "prior_scale": 1.0}).n_params
+    2
+    """
+    if not isinstance(spec, Mapping):
+        raise ValueError(f"spec must be a mapping, got {type(spec).__name__}")
+    values = {str(name): value for name, value in spec.items()}
+    kind = values.pop("kind", None)
+    if isinstance(kind, str) and kind not in _KINDS and (found := find_plugin("dpinfer.models", kind)) is not None:
+        register_model(found[0])
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ValueError(f"spec must have a known kind ({', '.join(sorted(_KINDS))}), got {kind!r}")
+    try:
+        return _KINDS[kind](**values)
+    except TypeError as error:
+        raise ValueError(f"spec does not describe a {kind}: {error}") from error

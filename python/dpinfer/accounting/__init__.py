@@ -8,9 +8,9 @@ code which only carries events and plans around stays light.
 from typing import TYPE_CHECKING
 
 from dpinfer._lazy import lazy_names
-from dpinfer.accounting.adjacency import Adjacency, add_remove_to_replace_one, as_adjacency
 from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.events import (
+    Adjacency,
     ApproximateEvent,
     Composed,
     Event,
@@ -20,6 +20,8 @@ from dpinfer.accounting.events import (
     PureEvent,
     SampledWithoutReplacement,
     SelfComposed,
+    add_remove_to_replace_one,
+    as_adjacency,
     event_from_dict,
     run_event,
 )

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer.accounting.adjacency import Adjacency
 from dpinfer.accounting.events import (
+    Adjacency,
     ApproximateEvent,
     Composed,
     Event,

@@ -22,9 +22,8 @@ from dpinfer.accounting._steps import (
     split_pure,
     total_variation_slack,
 )
-from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
-from dpinfer.accounting.events import Event, check_event
+from dpinfer.accounting.events import Adjacency, Event, as_adjacency, check_event
 from dpinfer.accounting.gaussian import gaussian_epsilon
 from dpinfer.accounting.pld import pld_delta, pld_epsilon
 from dpinfer.accounting.prv import PRVError, prv_epsilon

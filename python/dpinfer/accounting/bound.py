@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dpinfer.accounting.adjacency import Adjacency
+from dpinfer.accounting.events import Adjacency
 
 
 class AccountantFallbackWarning(UserWarning):

@@ -9,8 +9,7 @@ from typing import Any
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._validate import check_interval
 from dpinfer.accounting._ledger_file import EntryFile, new_cancel_token, run_of_token
-from dpinfer.accounting.adjacency import Adjacency, as_adjacency
-from dpinfer.accounting.events import Event, check_event
+from dpinfer.accounting.events import Adjacency, Event, as_adjacency, check_event
 from dpinfer.accounting.ledger import LedgerAccount, check_account, find_dataset, timestamp
 from dpinfer.accounting.ledger_state import LedgerRun, read_state
 from dpinfer.errors import BackendUnavailableError, CheckpointError, InsecureReleaseError, LedgerError

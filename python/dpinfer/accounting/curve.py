@@ -25,8 +25,7 @@ from dpinfer.accounting._steps import (
     split_pure,
     total_variation_slack,
 )
-from dpinfer.accounting.adjacency import Adjacency, as_adjacency
-from dpinfer.accounting.events import Event, check_event
+from dpinfer.accounting.events import Adjacency, Event, as_adjacency, check_event
 from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon, ndtr, pure_mu
 from dpinfer.accounting.pld import pld_deltas
 

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_interval
-from dpinfer.accounting.adjacency import Adjacency, as_adjacency
-from dpinfer.accounting.events import Event, check_event, event_from_dict
+from dpinfer.accounting.events import Adjacency, Event, as_adjacency, check_event, event_from_dict
 from dpinfer.errors import WeakGuaranteeWarning
 
 

@@ -37,7 +37,6 @@ from dpinfer.planning import (
     recommended_run,
     widest_newton,
 )
-from dpinfer.recipes import default_recipe
 from dpinfer.release import (
     GlmNewtonRelease,
     NewtonRelease,
@@ -271,7 +270,7 @@ class DPVIMethod(Method):
         """Return the planner's closed form, or its simulated runs where they are asked for."""
         if target.adjacency is not Adjacency.ADD_REMOVE:
             return math.nan, "predicted under add_remove adjacency only"
-        closed = default_recipe(target.model) == "tied"
+        closed = target.model.natural_steps
         if not closed and not target.simulate:
             return math.nan, "no closed form; simulate=True predicts it"
         mechanism: Any = plan
@@ -304,7 +303,7 @@ class DPVIMethod(Method):
     def check(self, target: Target, plan: MechanismPlan, request: PosteriorRequest | None, run: RunSettings) -> None:
         """Check the posterior of the planned trace."""
         if request is not None and isinstance(plan, PrivacyPlan):
-            fisher = default_recipe(target.model) == "tied"
+            fisher = target.model.natural_steps
             facts = ReleaseFacts.planned(
                 target.model, n_steps=plan.n_steps, n_records=target.n_records, fisher_scaled=fisher
             )

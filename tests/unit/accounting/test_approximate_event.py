@@ -19,7 +19,7 @@ from dpinfer.accounting import (
     privacy_curve,
     zcdp_rho,
 )
-from dpinfer.accounting.adjacency import Adjacency
+from dpinfer.accounting.events import Adjacency
 from dpinfer.accounting.gaussian import pure_mu
 from dpinfer.accounting.rdp import RenyiFilter
 from dpinfer.errors import UnsupportedEventError

@@ -20,7 +20,7 @@ from dpinfer.accounting import (
     zcdp_rho,
 )
 from dpinfer.accounting._steps import reduce_event
-from dpinfer.accounting.adjacency import Adjacency
+from dpinfer.accounting.events import Adjacency
 from dpinfer.accounting.pld import pld_delta, pld_epsilon
 from dpinfer.accounting.rdp import RenyiFilter
 from dpinfer.errors import UnsupportedEventError

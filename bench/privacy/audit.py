@@ -23,7 +23,7 @@ from dpinfer.accounting import Adjacency
 from dpinfer.auditing import audit, audit_one_run
 from dpinfer.lab.replays import replay_audit
 from dpinfer.lab.replays.commands import all_scenarios
-from dpinfer.mechanism.sums import gradients, network, sites
+from dpinfer.mechanism.sums import gradients, sites
 from dpinfer.testing import InsecureRNG
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,12 +84,12 @@ def one_run_mutants(module, seed):
 def kernels_of(module):
     """Put the library's sessions around the kernels of the module of mutants; no switch is on in the end."""
     library = gradients._native
-    gradients._native = sites._native = network._native = module
+    gradients._native = sites._native = module
     try:
         yield
     finally:
         module.activate_mutant("none")
-        gradients._native = sites._native = network._native = library
+        gradients._native = sites._native = library
 
 
 def row(name, result):

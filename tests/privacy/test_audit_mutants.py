@@ -12,7 +12,7 @@ import pytest
 import dpinfer as dpi
 from dpinfer.auditing import audit, audit_one_run
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.sums import gradients, network, sites
+from dpinfer.mechanism.sums import gradients, sites
 from dpinfer.testing import InsecureRNG
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def mutants():
 @pytest.fixture
 def with_mutants(mutants, monkeypatch):
     """The library's sessions around the kernels of the module of mutants."""
-    for module in (gradients, sites, network):
+    for module in (gradients, sites):
         monkeypatch.setattr(module, "_native", mutants)
     return mutants
 

@@ -53,7 +53,7 @@ READ_WITHOUT_PRIVACY = {
     "dpinfer.fitting.unknown.release_numbers": "the replays of dpinfer.fit and of the estimators run it",
     "dpinfer.mechanism.checkpoint.begun": "the tag of the records stays in a secret file",
     "dpinfer.mechanism.checkpoint.tag_of_records": "its tag stays in a secret file",
-    "dpinfer.mechanism.sites.network_records.check_network_records": "returns the records",
+    "dpinfer.mechanism.sites.network_dpsep.check_network_records": "returns the records",
     "dpinfer.mechanism.newton.pass_records.open_records": "returns the records",
     "dpinfer.mechanism.newton.person_records.open_persons": "returns the records",
 }

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpinfer.mechanism.newton.own_clipped import ClippedScores
-from dpinfer.mechanism.newton.own_joint import OwnScores
+from dpinfer.mechanism.newton.own_clipped_model import ClippedScores
+from dpinfer.mechanism.newton.own_population import OwnScores
 from dpinfer.mechanism.newton.own_rows import CentredScores, OwnQuery, OwnRows, PersonScores
 
 from .replay_mutants import Mutant

@@ -22,11 +22,10 @@ from dpinfer.accounting._steps import (
     split_pure,
     total_variation_slack,
 )
-from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.events import Adjacency, Event, as_adjacency, check_event
 from dpinfer.accounting.gaussian import gaussian_epsilon
-from dpinfer.accounting.pld import pld_delta, pld_epsilon
-from dpinfer.accounting.prv import PRVError, prv_epsilon
+from dpinfer.accounting.guarantee import AccountantFallbackWarning, PrivacyBound
+from dpinfer.accounting.pld import PRVError, pld_delta, pld_epsilon, prv_epsilon
 from dpinfer.accounting.rdp import rdp_epsilon
 from dpinfer.errors import BudgetExceededError, UnfoundedEpsilonError
 

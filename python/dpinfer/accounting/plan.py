@@ -8,9 +8,8 @@ from typing import Any, cast
 
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting.accountant import ACCOUNTANTS, AccountantName, calibrate, certify, check_stated_epsilon
-from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.events import Adjacency, Event, as_adjacency, run_event
-from dpinfer.accounting.guarantee import Guarantee, caution_of_delta
+from dpinfer.accounting.guarantee import AccountantFallbackWarning, Guarantee, PrivacyBound, caution_of_delta
 
 SAMPLINGS = ("poisson", "uniform", "permutation")
 

@@ -14,8 +14,7 @@ import numpy as np
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.sites.state import SiteIterate
 from dpinfer.mechanism.sums import GradientSession, RowSource, SessionSettings, open_gradients
-from dpinfer.mechanism.sums.network import open_network_session
-from dpinfer.mechanism.sums.sites import SiteRecords, open_session, set_cavity, site_prior
+from dpinfer.mechanism.sums.sites import SiteRecords, open_network_session, open_session, set_cavity, site_prior
 from dpinfer.models import (
     BetaBinomial,
     ConjugateModel,

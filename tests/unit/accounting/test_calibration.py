@@ -17,7 +17,7 @@ from dpinfer.accounting import (
     calibrate_noise_multiplier,
 )
 from dpinfer.accounting import accountant as accountant_module
-from dpinfer.accounting import prv as prv_module
+from dpinfer.accounting import pld as prv_module
 from dpinfer.errors import BudgetExceededError
 
 DELTA = 1e-5

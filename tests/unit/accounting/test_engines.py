@@ -16,10 +16,9 @@ from dpinfer.accounting import (
     account,
     delta_for,
 )
-from dpinfer.accounting import prv as prv_module
+from dpinfer.accounting import pld as prv_module
 from dpinfer.accounting._steps import Direction, Step, StepKind
-from dpinfer.accounting.pld import pld_epsilon
-from dpinfer.accounting.prv import PRVError, prv_epsilon
+from dpinfer.accounting.pld import PRVError, pld_epsilon, prv_epsilon
 from dpinfer.accounting.rdp import rdp_epsilon
 
 DELTA = 1e-5

@@ -18,7 +18,7 @@ from dpinfer.accounting import (
     plan_privacy,
 )
 from dpinfer.accounting import accountant as accountant_module
-from dpinfer.accounting import prv as prv_module
+from dpinfer.accounting import pld as prv_module
 from dpinfer.errors import BudgetExceededError, UnsupportedEventError
 
 GOOD = {"target_epsilon": 1.0, "target_delta": 1e-5, "sample_rate": 0.1, "n_steps": 1000}

@@ -11,7 +11,7 @@ import dpinfer as dpi
 from dpinfer.errors import CheckpointError
 from dpinfer.lab.baselines import NetworkVISettings, run_network_vi
 from dpinfer.mechanism import run_network_dp_sep
-from dpinfer.mechanism.sums import gradients, network, sites
+from dpinfer.mechanism.sums import gradients, sites
 from dpinfer.testing import InsecureRNG
 
 
@@ -76,7 +76,7 @@ class Watched:
 def draws(monkeypatch):
     """Names of the sums drawn, by whichever mechanism."""
     drawn = []
-    for module in (gradients, sites, network):
+    for module in (gradients, sites):
         native = module._native
         kinds = {name: getattr(native, name) for name in dir(native)}
         for name in ("StepSession", "AffineSession", "NetworkSession", "binary_sites", "mixture_sites"):

@@ -11,7 +11,7 @@ from tests.reference.own_models import EXAMPLES
 import dpinfer as dpi
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.joint import UnitProducts, UnitSizes
-from dpinfer.mechanism.newton.own_joint import OwnCurvatures, OwnScores
+from dpinfer.mechanism.newton.own_population import OwnCurvatures, OwnScores
 from dpinfer.mechanism.newton.own_rows import OwnRows
 from dpinfer.release import load_release
 from dpinfer.testing import InsecureRNG

@@ -12,7 +12,7 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.accounting import Composed, GaussianEvent, Guarantee, NonPrivateEvent, account, accountant, run_event
-from dpinfer.accounting.prv import prv_epsilon
+from dpinfer.accounting.pld import prv_epsilon
 from dpinfer.errors import InsecureReleaseError, ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.release import GradientTrace, NetworkRelease, Part, SiteRelease, load_release

@@ -10,7 +10,7 @@ from tests.reference.silo_views import LOGISTIC, N, five_sites, plan_of, records
 
 import dpinfer as dpi
 from dpinfer.errors import SiloError
-from dpinfer.mechanism.silos import LocalLine, Silos, Terms, masks, shamir
+from dpinfer.mechanism.silos import LocalLine, Silos, Terms, masks
 from dpinfer.mechanism.silos.messages import pack, unpack
 
 PLAN = plan_of(LOGISTIC)
@@ -211,9 +211,9 @@ def test_shares_that_are_opened_give_own_masks_of_present_sites_and_keys_of_lost
         }
         alive = next(a.fields["alive"] for _, a, _ in line.seen if a.kind == "pass" and a.fields["index"] == index)
         givers = sorted(opened)[: silos.terms.fewest]
-        weights = shamir.weights_at_zero([place + 1 for place in givers])
+        weights = masks.weights_at_zero([place + 1 for place in givers])
         for at, place in enumerate(alive):
-            secret = masks.to_key(shamir.combine({giver + 1: opened[giver][at] for giver in givers}, weights))
+            secret = masks.to_key(masks.combine({giver + 1: opened[giver][at] for giver in givers}, weights))
             keys = masks.SiteKeys(key_of(place))
             names = {keys.own_seed(index): "own", keys.mask_private(index): "key"}
             known[index, place] = names[secret]

@@ -21,7 +21,7 @@ import dpinfer as dpi
 from dpinfer.errors import SiloError
 from dpinfer.lab.replays.mechanisms import own_logistic
 from dpinfer.mechanism import Silos
-from dpinfer.mechanism.silos import LocalLine, Site, Terms, masks, shamir
+from dpinfer.mechanism.silos import LocalLine, Site, Terms, masks
 from dpinfer.mechanism.silos.messages import pack, unpack
 from dpinfer.testing import InsecureRNG
 
@@ -239,16 +239,16 @@ def test_a_site_goes_on_from_what_it_saved():
 
 def test_shares_of_a_secret():
     rng = np.random.default_rng(0)
-    secret, rest = shamir.PRIME - 5, [int.from_bytes(rng.bytes(32), "little") % shamir.PRIME for _ in range(3)]
-    shares = dict(enumerate(shamir.split(secret, rest, 7), 1))
+    secret, rest = masks.PRIME - 5, [int.from_bytes(rng.bytes(32), "little") % masks.PRIME for _ in range(3)]
+    shares = dict(enumerate(masks.split(secret, rest, 7), 1))
     for places in ((1, 2, 3, 4), (7, 2, 5, 3)):
-        assert shamir.combine({place: shares[place] for place in places}) == secret
-    assert shamir.combine({place: shares[place] for place in (1, 2, 3)}) != secret
+        assert masks.combine({place: shares[place] for place in places}) == secret
+    assert masks.combine({place: shares[place] for place in (1, 2, 3)}) != secret
     # Any three shares are those of any secret: the polynomial through them and another secret exists.
     three = {0: 12345} | {place: shares[place] for place in (1, 2, 3)}
     weights = dict(zip(three, lagrange_at(4, three), strict=True))
-    made = sum(weights[place] * three[place] for place in three) % shamir.PRIME
-    assert shamir.combine({1: shares[1], 2: shares[2], 3: shares[3], 4: made}) == 12345
+    made = sum(weights[place] * three[place] for place in three) % masks.PRIME
+    assert masks.combine({1: shares[1], 2: shares[2], 3: shares[3], 4: made}) == 12345
 
 
 def lagrange_at(point, values):
@@ -256,8 +256,8 @@ def lagrange_at(point, values):
         above = below = 1
         for other in values:
             if other != own:
-                above, below = above * (point - other) % shamir.PRIME, below * (own - other) % shamir.PRIME
-        yield above * pow(below, -1, shamir.PRIME) % shamir.PRIME
+                above, below = above * (point - other) % masks.PRIME, below * (own - other) % masks.PRIME
+        yield above * pow(below, -1, masks.PRIME) % masks.PRIME
 
 
 def test_terms_leave_an_honest_site():

@@ -15,8 +15,7 @@ from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.noise_keys import noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
 from dpinfer.mechanism.records import check_arguments
-from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, run_steps
-from dpinfer.mechanism.run_state import hash_numbers
+from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, hash_numbers, run_steps
 from dpinfer.mechanism.sites.settings import start_loc
 from dpinfer.mechanism.sites.state import Cavity
 from dpinfer.mechanism.sources.row_source import Arrays

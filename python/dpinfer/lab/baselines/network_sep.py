@@ -6,7 +6,7 @@ import numpy.typing as npt
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.sites.network_records import check_network_records
+from dpinfer.mechanism.sites.network_dpsep import check_network_records
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 
 METHODS = ("sep", "ep", "adf")

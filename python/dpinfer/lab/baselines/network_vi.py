@@ -18,9 +18,9 @@ from dpinfer.mechanism.noise_keys import RandomSource, noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
 from dpinfer.mechanism.records import check_arguments
 from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, run_steps
-from dpinfer.mechanism.sites.network_records import check_network_records
+from dpinfer.mechanism.sites.network_dpsep import check_network_records
 from dpinfer.mechanism.sources.row_source import Arrays
-from dpinfer.mechanism.sums.network import open_network_session
+from dpinfer.mechanism.sums.sites import open_network_session
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 from dpinfer.models.base import sigmoid, softplus
 

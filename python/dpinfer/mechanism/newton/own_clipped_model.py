@@ -1,4 +1,4 @@
-"""The private Newton method for a model of the user's own that has no sampler: public arithmetic between passes."""
+"""The private Newton method for a model of the user's own that has no sampler: sums and public arithmetic."""
 
 import math
 from dataclasses import dataclass
@@ -8,10 +8,71 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton.contributions import smat
-from dpinfer.mechanism.newton.own_clipped import NORM_EDGES, ClippedScores
 from dpinfer.mechanism.newton.own_model import SCORE_SHARE, Filter, OwnSteps
+from dpinfer.mechanism.newton.own_rows import OwnQuery, OwnRows, score_matrix, score_norms, score_vector
 from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.models.whitening import ShrunkenMoments, shrink_moments
+
+# Norms of scores are counted between these multiples of the clip.
+NORM_EDGES: FloatArray = 2.0 ** np.arange(-4.0, 4.5, 0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class ClippedScores(OwnQuery):
+    """Clipped score, slope and counted norm of each record, side by side, times the roots of their parts.
+
+    With s = transform grad log p(y | x, theta) and h = clip(s): h / clip, the symmetric part of h s' cut to a Frobenius
+    norm of `matrix_bound` and over it, and a one at the place of the norm of s among the edges.  A part of 0 is left
+    out.
+
+    Parameters
+    ----------
+    model, theta, transform
+        As in :class:`OwnQuery`.
+    score_part, matrix_part, count_part : float
+        Of the budget; they sum to 1.
+    """
+
+    clip: float
+    matrix_bound: float
+    score_part: float
+    matrix_part: float
+    count_part: float
+
+    @property
+    def score_bound(self) -> float:
+        """The largest norm of h."""
+        return self.clip
+
+    @property
+    def length(self) -> int:
+        """Of the parts that are there."""
+        n = self.theta.size
+        size = (n if self.score_part else 0) + (n * (n + 1) // 2 if self.matrix_part else 0)
+        return size + NORM_EDGES.size + 1
+
+    @property
+    def max_norm(self) -> float:
+        """Of all parts together."""
+        return 1.0
+
+    def contributions(self, rows: OwnRows, block: slice) -> FloatArray:
+        """Return these rows' vectors, (B, length): not private."""
+        X, y = rows.arrays(block)
+        scores = self._scores(X, y)
+        clipped = score_vector(scores, self.clip)
+        parts = []
+        if self.score_part:
+            parts.append(clipped * (math.sqrt(self.score_part) / self.score_bound))
+        if self.matrix_part:
+            slope = score_matrix(clipped[:, None], scores[:, None], self.matrix_bound)
+            parts.append(slope * (math.sqrt(self.matrix_part) / self.matrix_bound))
+        norms = score_norms(scores)
+        place = np.searchsorted(NORM_EDGES * self.clip, norms)
+        counted = np.zeros((NORM_EDGES.size + 1, len(X)))
+        counted[place, np.arange(len(X))] = math.sqrt(self.count_part)
+        return np.concatenate([*parts, counted]).T
+
 
 # Of a pass's budget, the part of the counted norms: localise, slope, measure.
 _COUNT_SHARES = {"localise": 0.1, "slope": 0.1, "measure": 0.05}

@@ -1,7 +1,7 @@
-"""The private Newton method for the population's parameters of a user's own model: public arithmetic between passes."""
+"""The private Newton method for the population's parameters of a user's own model: sums and public arithmetic."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,70 @@ from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton.contributions import Query
 from dpinfer.mechanism.newton.joint import UnitProducts, UnitSizes
 from dpinfer.mechanism.newton.own_clipped_model import ClippedNewton
-from dpinfer.mechanism.newton.own_joint import OwnCurvatures, OwnScores
 from dpinfer.mechanism.newton.own_model import OwnNewton
+from dpinfer.mechanism.newton.own_rows import OwnQuery, OwnRows
 from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.mechanism.newton.population import Coordinates, PopulationNewton
 from dpinfer.models.likely_own import LikelyOwnRecords
 from dpinfer.models.likely_records import Curves
+
+# Of differences of scores, in units of a coordinate that one record tells to about 1: float32 gradients have seven
+# digits, and third derivatives enter with its square.
+_STEP = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class OwnScores(OwnQuery):
+    """The score g = transform grad log p(y | x, theta).
+
+    Parameters
+    ----------
+    model, theta, transform
+        As in :class:`OwnQuery`.
+    bound : float
+        On a record's norm.
+    """
+
+    bound: float
+
+    @property
+    def max_norm(self) -> float:
+        """The bound."""
+        return self.bound
+
+    @property
+    def length(self) -> int:
+        """As many as parameters."""
+        return self.theta.size
+
+    def contributions(self, rows: OwnRows, block: slice) -> FloatArray:
+        """Return these rows' vectors, (B, length): not private."""
+        return np.ascontiguousarray(self._scores(*rows.arrays(block)).T)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnCurvatures(OwnScores):
+    """svec(H), H the symmetric part of minus the derivative of g along the transform's rows: central differences."""
+
+    @property
+    def length(self) -> int:
+        """Entries of a triangle."""
+        return self.theta.size * (self.theta.size + 1) // 2
+
+    def contributions(self, rows: OwnRows, block: slice) -> FloatArray:
+        """Return these rows' vectors, (B, length): not private."""
+        return self.of_records(*rows.arrays(block))
+
+    def of_records(self, X: FloatArray, y: FloatArray) -> FloatArray:
+        """Return the vectors of records, (B, length)."""
+        columns = []
+        for direction in self.transform:
+            ahead, behind = (replace(self, theta=self.theta + step * direction) for step in (_STEP, -_STEP))
+            columns.append((behind._scores(X, y) - ahead._scores(X, y)) / (2.0 * _STEP))
+        slopes = np.array(columns)  # (along, of, B)
+        first, second = np.triu_indices(self.theta.size)
+        root = np.where(first == second, 0.5, np.sqrt(0.5))[:, None]
+        return np.ascontiguousarray(((slopes[first, second] + slopes[second, first]) * root).T)
 
 
 @dataclass

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer.mechanism.newton.own_bounds import SimulatedBounds
-from dpinfer.mechanism.newton.own_made_up import MadeUp
+from dpinfer.mechanism.newton.own_bounds import MadeUp, SimulatedBounds
 from dpinfer.mechanism.newton.own_rows import draw_sizes, score_norms, score_vector
 from dpinfer.models import OwnModel
 from dpinfer.models.person_model import PersonModel

@@ -1,14 +1,15 @@
-"""Keys, masks and sealed boxes, all by the `cryptography` package; this module implements no cipher."""
+"""Keys, masks and sealed boxes, all by the `cryptography` package (no cipher is implemented here); shares of keys."""
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import BackendUnavailableError, SiloError
-from dpinfer.mechanism.silos.shamir import PRIME
 
+# The largest prime below 2**256.
+PRIME = 2**256 - 189
 try:
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -162,3 +163,52 @@ def joined(numbers: Sequence[int]) -> bytes:
 def parted(data: bytes) -> list[int]:
     """Return the numbers of :func:`joined`."""
     return [int.from_bytes(data[at : at + KEY_BYTES], "little") for at in range(0, len(data), KEY_BYTES)]
+
+
+def split(secret: int, coefficients: Sequence[int], n_shares: int) -> list[int]:
+    """Return the shares 1, ..., n: values of the polynomial secret + coefficients[0] x + ... modulo PRIME.
+
+    Parameters
+    ----------
+    secret : int
+        In [0, PRIME).
+    coefficients : sequence of int
+        Uniform, secret, one fewer than the threshold.
+    """
+    shares = []
+    for place in range(1, n_shares + 1):
+        value = 0
+        for coefficient in reversed(coefficients):
+            value = (value + coefficient) * place % PRIME
+        shares.append((value + secret) % PRIME)
+    return shares
+
+
+def weights_at_zero(places: Sequence[int]) -> list[int]:
+    """Return Lagrange's weights at zero for the shares at these places.
+
+    Parameters
+    ----------
+    places : sequence of int
+        Distinct, positive.
+    """
+    weights = []
+    for own in places:
+        above = below = 1
+        for other in places:
+            if other != own:
+                above, below = above * other % PRIME, below * (other - own) % PRIME
+        weights.append(above * pow(below, -1, PRIME) % PRIME)
+    return weights
+
+
+def combine(shares: Mapping[int, int], weights: Sequence[int] | None = None) -> int:
+    """Return the secret of as many shares as its threshold, by place.
+
+    Parameters
+    ----------
+    weights : sequence of int, optional
+        Those of :func:`weights_at_zero` for these places, where many secrets have the same.
+    """
+    found = weights_at_zero(list(shares)) if weights is None else weights
+    return sum(weight * share for weight, share in zip(found, shares.values(), strict=True)) % PRIME

@@ -11,10 +11,19 @@ import numpy as np
 
 from dpinfer._arrays import IntArray
 from dpinfer.errors import SiloError
-from dpinfer.mechanism.silos.masks import KEY_BYTES, loaded, own_mask, pair_mask, parted, public_key, to_key
+from dpinfer.mechanism.silos.masks import (
+    KEY_BYTES,
+    combine,
+    loaded,
+    own_mask,
+    pair_mask,
+    parted,
+    public_key,
+    to_key,
+    weights_at_zero,
+)
 from dpinfer.mechanism.silos.messages import Message, Transcript, asked_of_pass, pack, unpack
 from dpinfer.mechanism.silos.rows import Line
-from dpinfer.mechanism.silos.shamir import combine, weights_at_zero
 from dpinfer.mechanism.silos.terms import Terms
 from dpinfer.mechanism.silos.work import Task
 

@@ -23,6 +23,7 @@ from dpinfer.mechanism.noise_keys import RandomSource
 from dpinfer.mechanism.private_run import RunControl
 from dpinfer.mechanism.silos.masks import (
     KEY_BYTES,
+    PRIME,
     SiteKeys,
     agreed,
     derived,
@@ -34,14 +35,13 @@ from dpinfer.mechanism.silos.masks import (
     parted,
     public_key,
     sealed,
+    split,
     tag,
     to_secret,
 )
 from dpinfer.mechanism.silos.messages import Message, Transcript, asked_of_pass, pack, unpack
-from dpinfer.mechanism.silos.shamir import PRIME, split
-from dpinfer.mechanism.silos.statistic import StatisticWork
 from dpinfer.mechanism.silos.terms import MAX_NUMBERS, Terms, epsilon_of_adversaries
-from dpinfer.mechanism.silos.work import NewtonWork, Task, Work
+from dpinfer.mechanism.silos.work import NewtonWork, StatisticWork, Task, Work
 from dpinfer.models import Model
 
 _WORKS: Mapping[str, Callable[..., Work]] = {"newton": NewtonWork, "statistic": StatisticWork}

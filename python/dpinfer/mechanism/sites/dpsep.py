@@ -16,8 +16,7 @@ from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyPlan
 from dpinfer.mechanism.noise_keys import RandomSource, noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
 from dpinfer.mechanism.records import check_arguments
-from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, run_steps
-from dpinfer.mechanism.run_state import hash_numbers
+from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, hash_numbers, run_steps
 from dpinfer.mechanism.sites.settings import SiteArguments, SiteOptions, damping_rates, start_loc, typical_site_norm
 from dpinfer.mechanism.sites.state import SiteIterate
 from dpinfer.mechanism.sources.row_source import Arrays

@@ -11,19 +11,26 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
-from dpinfer._validate import check_float_array, check_integer, check_interval, settings_of
-from dpinfer.accounting import LedgerAccount, PrivacyPlan
+from dpinfer._validate import (
+    as_record_array,
+    check_float_array,
+    check_integer,
+    check_interval,
+    check_layout,
+    settings_of,
+)
+from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyPlan
+from dpinfer.errors import RecordError
 from dpinfer.mechanism.noise_keys import RandomSource, noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
-from dpinfer.mechanism.records import check_arguments
-from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, run_steps
-from dpinfer.mechanism.run_state import hash_numbers
-from dpinfer.mechanism.sites.network_records import check_network_records
+from dpinfer.mechanism.records import check_arguments, without_null_records
+from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, hash_numbers, run_steps
 from dpinfer.mechanism.sources.row_source import Arrays
-from dpinfer.mechanism.sums.network import open_network_session
+from dpinfer.mechanism.sums.sites import open_network_session
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease
 
+_MAX_RECORDS = 2**31  # as in all runs
 # Shares of the norm: the noise variance's statistic gets a quarter, the weights the rest.
 _NOISE_NORM = 0.25
 _NOISE_WEIGHT = 0.1  # share of the norm for the noise statistic; part of the rule (docs/dp-sep-network.md)
@@ -397,3 +404,33 @@ def _state(loc: FloatArray, precision: FloatArray, noise: float, accumulated: fl
 def _unpacked(state: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatArray, float, float]:
     noise, accumulated = (float(value) for value in state["next_scalars"])
     return state["next_loc"], state["next_precision"], noise, accumulated
+
+
+def check_network_records(
+    model: BayesianNeuralNetwork, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
+) -> tuple[FloatArray, FloatArray]:
+    """Return (X, y), standardised by the model's public scales, as the kernels read them, without null records.
+
+    Without scales in the model, C-contiguous float64 records are not copied.
+
+    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
+
+    Raises TypeError if an array does not hold real numbers. Raises RecordError if shapes disagree, there is no record,
+    or a value is not finite.
+    """
+    features, response = as_record_array("X", X), as_record_array("y", y)
+    check_layout(model, features, response)
+    if not 0 < features.shape[0] <= _MAX_RECORDS:
+        raise RecordError(f"X must have between 1 and {_MAX_RECORDS} rows")
+    features, response = without_null_records(adjacency, features, response)
+    # Overflow is no matter, and no warning: a contribution that is not finite is zero.
+    with np.errstate(all="ignore"):
+        # A sum is finite where all its terms are, save for overflow; looking at each number would copy the records.
+        for name, array in (("X", features), ("y", response)):
+            if not np.isfinite(np.sum(array, dtype=np.float64)) and not np.all(np.isfinite(array)):
+                raise RecordError(f"{name} must be finite: it holds a NaN or an infinity")
+        if model.feature_loc != 0.0 or model.feature_scale != 1.0:
+            features = model.standardise_features(features)
+        if model.target_loc != 0.0 or model.target_scale != 1.0:
+            response = model.standardise_target(response)
+    return np.ascontiguousarray(features, dtype=np.float64), np.ascontiguousarray(response, dtype=np.float64)

@@ -16,8 +16,7 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.noise_keys import RandomSource, noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
 from dpinfer.mechanism.records import check_arguments, load_source
-from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, run_steps
-from dpinfer.mechanism.run_state import hash_numbers
+from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, hash_numbers, run_steps
 from dpinfer.mechanism.sums import RowSource, SessionSettings, open_gradients
 from dpinfer.models import Model
 from dpinfer.models.base import sigmoid, softplus

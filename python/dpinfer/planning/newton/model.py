@@ -13,7 +13,7 @@ from dpinfer.mechanism.newton import NewtonPlan, tuning
 from dpinfer.mechanism.newton.contributions import FeatureMeans, Query, SecondMoments
 from dpinfer.mechanism.newton.geometry import learn_geometry
 from dpinfer.mechanism.newton.own_bounds import symmetric_inverse_root
-from dpinfer.mechanism.newton.own_joint import OwnCurvatures
+from dpinfer.mechanism.newton.own_population import OwnCurvatures
 from dpinfer.mechanism.newton.pass_records import NoisySum
 from dpinfer.mechanism.newton.tracker import best_clip
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel

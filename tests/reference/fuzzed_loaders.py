@@ -14,7 +14,7 @@ from dpinfer.accounting import GaussianEvent, PrivacyPlan, charge_run, event_fro
 from dpinfer.accounting import _ledger_file as ledger_file
 from dpinfer.accounting.ledger_state import read_state
 from dpinfer.errors import CheckpointError, LedgerError, RecordError, ReleaseFormatError, SchemaError, StudyFormatError
-from dpinfer.fitting.files import load_plan, write_plan
+from dpinfer.fitting.result import load_plan, write_plan
 from dpinfer.lab.studies import CoverageResult
 from dpinfer.lab.studies.checkpoint import Checkpoint
 from dpinfer.lab.studies.run_statistics import RunStatistics

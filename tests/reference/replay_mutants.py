@@ -27,7 +27,6 @@ from dpinfer.mechanism.lattice_sums import NormSum
 from dpinfer.mechanism.trace import dpvi
 from dpinfer.mechanism.unknowns import draws as unknown_draws
 from dpinfer.mechanism.unknowns import releases as unknowns
-from dpinfer.mechanism.unknowns import thresholds
 from dpinfer.release.guarantee import Guaranteed
 from dpinfer.tabular import ContinuousColumn, read_table, release_shares
 from tests.reference.newton_mutants import NEWTON_MUTANTS, in_place_of
@@ -201,7 +200,7 @@ def less_sensitive_than_it_is():
 
 
 def a_threshold_for_another_delta():
-    right = thresholds.least_threshold
+    right = unknown_draws.least_threshold
     return replace_everywhere(right, lambda epsilon, delta, **options: right(epsilon, 1e3 * delta, **options))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 
-from dpinfer._plugins import find_plugin
+from dpinfer._lazy import find_plugin
 from dpinfer._validate import check_integer, check_interval
 
 _GROUP = "dpinfer.noise_laws"

@@ -27,8 +27,8 @@ from dpinfer.cli.pipeline import (
 )
 from dpinfer.cli.summary import as_comment
 from dpinfer.errors import FallbackWarning
-from dpinfer.fitting.files import RELEASE_FILE
 from dpinfer.fitting.report import render
+from dpinfer.fitting.result import RELEASE_FILE
 from dpinfer.formulas import RegressionFit, plan_regression, regression
 from dpinfer.formulas.completion import Completion
 from dpinfer.formulas.design import Design, design

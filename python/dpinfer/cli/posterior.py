@@ -14,7 +14,7 @@ from dpinfer.cli.output import OutputFolder, files_text, output_folder
 from dpinfer.cli.pipeline import analyse, tell_failures
 from dpinfer.cli.summary import guarantee_text, to_text, verdict_text
 from dpinfer.errors import ReleaseFormatError
-from dpinfer.fitting.files import RELEASE_FILE
+from dpinfer.fitting.result import RELEASE_FILE
 from dpinfer.formulas.design_files import DESIGN_FILE
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.release import GradientTrace, Release, SumsOfPasses, load_release

@@ -13,8 +13,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer._validate import DeferredArray, warn_of_clamped
 from dpinfer.accounting import Adjacency, Composed, LedgerAccount, PrivacyBound, as_adjacency
 from dpinfer.errors import PrivacyLeakWarning
-from dpinfer.estimators.pipelines import steps_that_learned
-from dpinfer.estimators.protocol import Estimator, not_fitted_error
+from dpinfer.estimators.protocol import Estimator, not_fitted_error, steps_that_learned
 from dpinfer.estimators.records import as_features, as_numbers, check_enough, feature_names
 from dpinfer.estimators.spending import Charge, Spending
 from dpinfer.fitting.unknown import ReleasedArguments, keep_with, release_numbers, split_arguments, try_out

@@ -14,9 +14,8 @@ from dpinfer._progress import ProgressCallback
 from dpinfer._sinks import printable
 from dpinfer.accounting import Adjacency, Composed, LedgerAccount, PrivacyPlan, account, as_adjacency
 from dpinfer.errors import FallbackWarning
-from dpinfer.fitting.files import RELEASE_FILE, save_plan
 from dpinfer.fitting.plan import FitPlan, plan_fit
-from dpinfer.fitting.result import Fit
+from dpinfer.fitting.result import RELEASE_FILE, Fit, save_plan
 from dpinfer.fitting.unknown import ReleasedArguments, keep_with, release_numbers, split_arguments, try_out
 from dpinfer.inference import Posterior, PosteriorRequest
 from dpinfer.mechanism import Clusters, Records, RunCheckpoint, Units

@@ -13,7 +13,7 @@ from dpinfer.formulas.design import Design
 from dpinfer.formulas.own_families import SIZE, OwnRegression
 from dpinfer.inference import Posterior
 from dpinfer.inference.posterior.causes import DOMINATED, PRIOR_DOMINATES, causes
-from dpinfer.inference.posterior.combination import combine
+from dpinfer.inference.posterior.monte_carlo import combine
 from dpinfer.inference.posterior.summary import RESIDUAL_SPREAD
 from dpinfer.models import LinearRegression
 

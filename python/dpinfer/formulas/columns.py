@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from dpinfer._arrays import FloatArray
-from dpinfer.formulas.factors import Factor, FormulaError, Part, Values, compile_factor
+from dpinfer.formulas.factors import Factor, FormulaError, Part, Values, category_labels, compile_factor
 from dpinfer.formulas.grammar import Formula, parse
-from dpinfer.formulas.reference_points import reference_values
-from dpinfer.tabular import IgnoredColumn, Schema
+from dpinfer.tabular import ContinuousColumn, IgnoredColumn, Schema
 
+_REFERENCE_POINTS = 4096  # points of a rank-1 lattice on the public design: deterministic averages
 _COLLINEAR = 1e-9  # of a correlation matrix: far above rounding, 1e-15, far below any useful column
 MOST_COLUMNS = 2000  # the time of a pass grows as its square, that of a posterior as its cube
 
@@ -123,3 +124,44 @@ def scaled_columns(
     moments = 0.5 * (moments + moments.T)
     moments[-1, -1] = 1.0
     return tuple(scaled), moments
+
+
+def reference_values(schema: Schema, names: frozenset[str]) -> dict[str, FloatArray]:
+    """Return a public population: columns independent, as the schema declares them, in a deterministic order.
+
+    **Privacy.** Reads no records.
+
+    Notes
+    -----
+    Points of an additive recurrence with the roots of the primes as steps.
+    """
+    columns = [column for column in schema.columns if column.name in names]
+    steps = np.sqrt(_primes(len(columns))) % 1.0
+    uniform = (np.arange(_REFERENCE_POINTS)[:, None] * steps + 0.5) % 1.0
+    values: dict[str, FloatArray] = {}
+    for column, u in zip(columns, uniform.T, strict=True):
+        if isinstance(column, ContinuousColumn):
+            low, high = column.bounds
+            if column.mean is not None and column.sd is not None:
+                u = column.mean + column.sd * special.ndtri(np.clip(u, 1e-9, 1.0 - 1e-9))
+                values[column.name] = np.clip(u, low, high)
+            else:
+                values[column.name] = low + (high - low) * u
+        else:
+            size = len(category_labels(column))
+            shares = np.full(size, 1.0 / size) if column.declared_shares is None else np.array(column.declared_shares)
+            if size == 2 and column.kind in ("binary", "target"):
+                shares = shares[::-1]  # declared of 1 and of 0
+            codes = np.searchsorted(np.cumsum(shares)[:-1], u, side="right")
+            values[column.name] = codes.astype(np.float64)
+    return values
+
+
+def _primes(size: int) -> FloatArray:
+    found: list[int] = []
+    candidate = 2
+    while len(found) < size:
+        if all(candidate % prime for prime in found if prime * prime <= candidate):
+            found.append(candidate)
+        candidate += 1
+    return np.array(found, dtype=np.float64)

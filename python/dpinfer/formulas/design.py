@@ -12,7 +12,14 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice
-from dpinfer.formulas.columns import MOST_COLUMNS, DesignColumn, columns_of, scaled_columns, told_apart
+from dpinfer.formulas.columns import (
+    MOST_COLUMNS,
+    DesignColumn,
+    columns_of,
+    reference_values,
+    scaled_columns,
+    told_apart,
+)
 from dpinfer.formulas.factors import (
     FormulaError,
     Part,
@@ -26,7 +33,6 @@ from dpinfer.formulas.factors import (
 )
 from dpinfer.formulas.grammar import Formula, parse
 from dpinfer.formulas.own_families import OwnRegression
-from dpinfer.formulas.reference_points import reference_values
 from dpinfer.mechanism import Units
 from dpinfer.models import (
     GeneralizedLinearModel,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dpinfer.errors import ReleaseFormatError
-from dpinfer.fitting.files import RELEASE_FILE
+from dpinfer.fitting.result import RELEASE_FILE
 from dpinfer.formulas.design import Design, design
 from dpinfer.mechanism import Units
 from dpinfer.release.files import write_atomically

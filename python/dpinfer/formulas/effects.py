@@ -8,10 +8,10 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer.formulas.coefficients import CoefficientTable
+from dpinfer.formulas.columns import reference_values
 from dpinfer.formulas.design import Design
 from dpinfer.formulas.factors import Values, category_labels
 from dpinfer.formulas.records import predictors
-from dpinfer.formulas.reference_points import reference_values
 from dpinfer.inference import Posterior
 from dpinfer.models import MultinomialRegression
 from dpinfer.tabular import ContinuousColumn

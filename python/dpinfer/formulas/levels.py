@@ -10,11 +10,10 @@ import numpy as np
 from scipy import linalg
 
 from dpinfer._arrays import FloatArray, IntArray
-from dpinfer.formulas.columns import DesignColumn
+from dpinfer.formulas.columns import DesignColumn, reference_values
 from dpinfer.formulas.design import Design
 from dpinfer.formulas.factors import FormulaError, category_labels, compile_factor, of_persons
 from dpinfer.formulas.grammar import Group, read_group
-from dpinfer.formulas.reference_points import reference_values
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.tabular import ContinuousColumn
 

@@ -9,7 +9,7 @@ from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.synthetic import CombinedEstimates, SyntheticSets
 from dpinfer.inference.request import PlannedRelease, PosteriorRequest, ReleaseFacts
-from dpinfer.inference.sites.network import network_posterior
+from dpinfer.inference.sites.posterior import network_posterior
 from dpinfer.inference.trace.priors import TracePrior
 
 __all__ = [

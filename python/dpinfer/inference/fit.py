@@ -29,11 +29,9 @@ from dpinfer.inference.request import (
     room_of,
 )
 from dpinfer.inference.simulated.posterior import simulated_newton_posterior
-from dpinfer.inference.sites.network import network_trace_posterior
-from dpinfer.inference.sites.posterior import check_site_request, site_posterior
+from dpinfer.inference.sites.posterior import check_site_request, network_trace_posterior, site_posterior
 from dpinfer.inference.statistic.conjugate import check_statistic_request, one_shot_posterior
-from dpinfer.inference.trace.posterior import trace_posterior
-from dpinfer.inference.trace.request import check_trace_request
+from dpinfer.inference.trace.posterior import check_trace_request, trace_posterior
 from dpinfer.release import (
     ClusteredPopulationRelease,
     GlmNewtonRelease,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpinfer._plugins import find_plugin
+from dpinfer._lazy import find_plugin
 from dpinfer._validate import check_interval
 from dpinfer.accounting import Adjacency, PrivacyPlan, plan_privacy
 from dpinfer.inference import PlannedRelease, PosteriorRequest, ReleaseFacts

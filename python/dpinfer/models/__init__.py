@@ -6,7 +6,7 @@ as not private.
 """
 
 from dpinfer.models.adapters import OwnModel, from_gradient, from_jax, from_numpyro, from_torch
-from dpinfer.models.base import Model, model_from_dict, register_model
+from dpinfer.models.base import Model, SiteModel, model_from_dict, register_model
 from dpinfer.models.bayesian_neural_network import BayesianNeuralNetwork, NetworkWeights
 from dpinfer.models.conjugate import BetaBernoulli, BetaBinomial, DirichletCategorical, GammaExponential
 from dpinfer.models.conjugate_distributions import ConjugateDistribution, DirichletOnLogits, GammaOnSoftplus
@@ -23,11 +23,9 @@ from dpinfer.models.expected import (
 from dpinfer.models.gaussian_mixture import GaussianMixture
 from dpinfer.models.glm import GeneralizedLinearModel, LogisticRegression, PoissonRegression, ProbitRegression
 from dpinfer.models.gradient_model import GradientModel
-from dpinfer.models.linear_regression import LinearRegression
+from dpinfer.models.linear_regression import LinearRegression, NormalInverseGamma
 from dpinfer.models.multinomial import MultinomialRegression
-from dpinfer.models.normal_inverse_gamma import NormalInverseGamma
 from dpinfer.models.person_model import PersonModel
-from dpinfer.models.site_model import SiteModel
 from dpinfer.models.survey_weights import SurveyWeights
 
 __all__ = [

@@ -16,8 +16,7 @@ from dpinfer.release.newton.glm import GlmNewtonRelease
 from dpinfer.release.newton.linear import NewtonRelease, SumsOfPasses
 from dpinfer.release.newton.own import OwnNewtonRelease
 from dpinfer.release.newton.population import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
-from dpinfer.release.sites.network import NetworkRelease
-from dpinfer.release.sites.trace import SiteRelease
+from dpinfer.release.sites.trace import NetworkRelease, SiteRelease
 from dpinfer.release.statistic import StatisticRelease
 from dpinfer.release.sums import SumRelease
 from dpinfer.release.trace import GradientTrace

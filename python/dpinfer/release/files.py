@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from dpinfer._plugins import find_plugin
+from dpinfer._lazy import find_plugin
 from dpinfer.accounting import Adjacency, event_from_dict
 from dpinfer.errors import ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
@@ -18,8 +18,7 @@ from dpinfer.release.newton.glm import GlmNewtonRelease
 from dpinfer.release.newton.linear import NewtonRelease
 from dpinfer.release.newton.own import OwnNewtonRelease
 from dpinfer.release.newton.population import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
-from dpinfer.release.sites.network import NetworkRelease
-from dpinfer.release.sites.trace import SiteRelease
+from dpinfer.release.sites.trace import NetworkRelease, SiteRelease
 from dpinfer.release.statistic import StatisticRelease
 from dpinfer.release.sums import SumRelease
 from dpinfer.release.trace import GradientTrace

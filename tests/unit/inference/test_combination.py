@@ -7,8 +7,8 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.inference.posterior.causes import causes
-from dpinfer.inference.posterior.combination import combine
 from dpinfer.inference.posterior.mixture import NormalMixtures
+from dpinfer.inference.posterior.monte_carlo import combine
 from dpinfer.inference.posterior.theta import DrawnTheta, IndependentTheta, VarianceParts
 from dpinfer.testing import InsecureRNG
 

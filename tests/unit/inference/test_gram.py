@@ -9,9 +9,8 @@ from scipy import stats
 import dpinfer as dpi
 from dpinfer.errors import NumericalError
 from dpinfer.inference import noise_aware_posterior
-from dpinfer.inference.trace.information.coupling import coupling_pvalue
 from dpinfer.inference.trace.information.gram import GramTrace, VarianceTrace, gram_posterior
-from dpinfer.inference.trace.information.posteriors import features_coupled
+from dpinfer.inference.trace.information.posteriors import coupling_pvalue, features_coupled
 from dpinfer.inference.trace.information.under_model import InformationTrace
 from dpinfer.models.base import sigmoid, softplus, softplus_inverse
 from dpinfer.testing import InsecureRNG

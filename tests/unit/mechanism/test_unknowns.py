@@ -14,13 +14,11 @@ from dpinfer.accounting import Adjacency, ApproximateEvent, PureEvent, SelfCompo
 from dpinfer.errors import RecordError
 from dpinfer.lab.replays import replace_everywhere
 from dpinfer.mechanism import CudaRows, RowSource
+from dpinfer.mechanism.unknowns import draws
 from dpinfer.mechanism.unknowns import releases as unknowns
-from dpinfer.mechanism.unknowns import selection
-from dpinfer.mechanism.unknowns.draws import QuantileSearch
+from dpinfer.mechanism.unknowns.draws import QuantileSearch, least_threshold, select_least, thresholded_counts
 from dpinfer.mechanism.unknowns.ranks import HeldColumn
 from dpinfer.mechanism.unknowns.releases import labels_of
-from dpinfer.mechanism.unknowns.selection import select_least
-from dpinfer.mechanism.unknowns.thresholds import least_threshold, thresholded_counts
 from dpinfer.release import CountRelease
 from dpinfer.testing import InsecureRNG
 
@@ -65,7 +63,7 @@ def worst_ratio(values, others, search, probability, *, replace, mutant=None):
         # The same cells in both data sets, so that the second draws are among the same ones.
         return len(costs) // 2 + len(seen) % 2
 
-    with replace_everywhere(selection.select_least, tape):
+    with replace_everywhere(draws.select_least, tape):
         for data in (values, others):
             unknowns.draw_bounds(
                 [HeldColumn(np.asarray(data))], [search], probability, epsilon=0.5,

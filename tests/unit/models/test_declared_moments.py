@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpinfer.models.declared_moments import indicators_of, moments_of_means, with_variances
+from dpinfer.models.whitening import indicators_of, moments_of_means, with_variances
 
 
 def of_columns(*columns):

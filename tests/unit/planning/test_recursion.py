@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from dpinfer.lab import stationary
-from dpinfer.planning.trace.recursion import inflated_noise, window_moments
+from dpinfer.planning.trace.drift import inflated_noise, window_moments
 
 
 def simulate(rates, slope, noise, first, runs, rng):

@@ -15,8 +15,14 @@ from dpinfer.inference.posterior.causes import causes
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import gauss_hermite
 from dpinfer.inference.posterior.monte_carlo import MonteCarloError, monte_carlo_error
-from dpinfer.inference.posterior.prediction import network_mean, predictive_mean, require_classifier, require_glm
-from dpinfer.inference.posterior.predictive import check_points, draw_records
+from dpinfer.inference.posterior.predictive import (
+    check_points,
+    draw_records,
+    network_mean,
+    predictive_mean,
+    require_classifier,
+    require_glm,
+)
 from dpinfer.inference.posterior.summary import PosteriorSummary, VarianceDecomposition, summarise
 from dpinfer.inference.posterior.synthetic import SyntheticSets
 from dpinfer.inference.posterior.theta import DrawnTheta, ParameterSpace, ThetaDistribution

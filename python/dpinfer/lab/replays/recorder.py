@@ -18,7 +18,7 @@ from dpinfer.lab.replays.native import wrapped_module
 from dpinfer.lab.replays.tape import NoisedSum, Tape, show, upward
 from dpinfer.mechanism import _native, counts, discrete_laplace
 from dpinfer.mechanism.sums import parts
-from dpinfer.mechanism.unknowns import selection, thresholds
+from dpinfer.mechanism.unknowns import draws
 
 
 class TapeRecorder:
@@ -63,8 +63,8 @@ class TapeRecorder:
             pairs = (
                 (counts.noisy_counts, self._noisy_counts),
                 (discrete_laplace.laplace_mechanism, self._laplace_mechanism),
-                (selection.select_least, self._select_least),
-                (thresholds.thresholded_counts, self._thresholded_counts),
+                (draws.select_least, self._select_least),
+                (draws.thresholded_counts, self._thresholded_counts),
                 (parts.integers_of_part, self._integers_of_part),
             )
             stack.enter_context(_replace_all(pairs))
@@ -152,7 +152,7 @@ class TapeRecorder:
         self.on_records()
         exact = tuple(map(int, costs))
         self.note(f"select_least({len(exact)}, {sensitivity}, {epsilon.hex()}, {show(key)}, {stream})")
-        draw = self._quietly(selection.select_least)
+        draw = self._quietly(draws.select_least)
         released = draw(list(exact), sensitivity=sensitivity, epsilon=epsilon, key=key, stream=stream)
         mechanism, bound = ("exponential", epsilon), Fraction(sensitivity)
         noised = NoisedSum("select_least", (key, stream), mechanism, exact, (), bound, math.inf, released)
@@ -163,7 +163,7 @@ class TapeRecorder:
     ) -> dict[str, int]:
         self.on_records()
         self.note(f"thresholded_counts({epsilon.hex()}, {threshold}, {replace}, {show(key)}, {column!r})")
-        draw = self._quietly(thresholds.thresholded_counts)
+        draw = self._quietly(draws.thresholded_counts)
         given: dict[str, Any] = {"epsilon": epsilon, "replace": replace, "key": key, "column": column}
         released = draw(dict(found), threshold=threshold, **given)
         # With the noise of those that stay below it, which never leave.

@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer.errors import BackendUnavailableError
-from dpinfer.inference.trace.scales.fisher import WHOLE_TRACE, TiedTrace
-from dpinfer.inference.trace.scales.side import SideSums
+from dpinfer.inference.trace.scales.fisher import WHOLE_TRACE, SideSums, TiedTrace
 from dpinfer.inference.trace.statistics import TraceStatistics, merge_segments
 from dpinfer.lab import _native
 from dpinfer.lab.studies.random_streams import run_generator
@@ -182,7 +181,7 @@ class RunReleases:
     blocks : (k, blocks, 6, width) float64
         Statistics of each block of steps: see :class:`dpinfer.inference.trace.statistics.TraceStatistics`.
     side : (k, blocks, 7, n) float64
-        Sums of the raw-scale regression (see :class:`dpinfer.inference.trace.scales.side.SideSums`; 0 for aligned
+        Sums of the raw-scale regression (see :class:`dpinfer.inference.trace.scales.fisher.SideSums`; 0 for aligned
         gradients), and of positions and their squares with the weights of the last parameter.
     path : (k, blocks, 2 n) float64
         Mean of the iterates in each block.

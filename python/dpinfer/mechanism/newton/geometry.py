@@ -13,9 +13,8 @@ from dpinfer.mechanism.newton.pass_records import NoisySum
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.clipped_residuals import mallows_moment
-from dpinfer.models.declared_moments import moments_of_means
 from dpinfer.models.likely_records import ExpectedResidual, NormalDesign, PredictorLaw
-from dpinfer.models.whitening import Onward, ShrunkenMoments, onward, shrink_moments, steady_solve
+from dpinfer.models.whitening import Onward, ShrunkenMoments, moments_of_means, onward, shrink_moments, steady_solve
 
 _SWEEPS, _HALVINGS = 12, 6  # Gauss-Newton steps at most, and halvings of each
 _CLOSE = 1e-4  # squared length of the last step for each weight: 1% of a posterior standard deviation

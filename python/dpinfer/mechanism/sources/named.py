@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dpinfer._plugins import find_plugin
+from dpinfer._lazy import find_plugin
 from dpinfer.mechanism.sources.row_source import Records
 
 _GROUP = "dpinfer.sources"

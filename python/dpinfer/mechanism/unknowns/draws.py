@@ -3,7 +3,9 @@
 **Privacy.** Reads the records.  Proofs: docs/derivations/unknowns.md.
 """
 
+import hmac
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
@@ -11,10 +13,8 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer.accounting import Adjacency
-from dpinfer.mechanism.discrete_laplace import laplace_mechanism
+from dpinfer.mechanism.discrete_laplace import KeystreamIntegers, discrete_laplace, laplace_mechanism
 from dpinfer.mechanism.unknowns.ranks import RankedColumn
-from dpinfer.mechanism.unknowns.selection import select_least
-from dpinfer.mechanism.unknowns.thresholds import thresholded_counts
 
 # The streams of one key: the count's, then two for each selection of bounds.
 _COUNT_STREAM, _FIRST_SELECTION = 0, 1
@@ -145,3 +145,116 @@ def draw_categories(
 def exact_probability(probability: float) -> Fraction:
     """Return a probability as the fraction that a person means by it."""
     return Fraction(probability).limit_denominator(10**6)
+
+
+def select_least(costs: Sequence[int], *, sensitivity: int, epsilon: float, key: bytes, stream: int) -> int:
+    """Return the place of an option, drawn with probability proportional to exp(-epsilon cost / (2 sensitivity)).
+
+    **Privacy.** epsilon-differentially private, with delta = 0, when no cost of neighbouring data sets differs by more
+    than `sensitivity` (McSherry and Talwar 2007).
+
+    Parameters
+    ----------
+    costs : sequence of int
+        Of each option, at least one; the options themselves are public.
+    sensitivity : int
+        Positive.
+    epsilon : float
+        Positive; taken as the rational number that it is.
+    key : bytes
+        32 bytes, from ``RandomSource.take_key()``.
+    stream : int
+        Which ChaCha20 stream of the key's noise domain to read; no other draw of this key may have it.
+
+    Notes
+    -----
+    Rejection: an option drawn uniformly is kept with probability exp(-epsilon (cost - least) / (2 sensitivity)), a
+    Bernoulli draw by rational arithmetic (Canonne, Kamath and Steinke 2020).  How long it takes depends on the costs.
+
+    Examples
+    --------
+    >>> select_least([900, 0, 700], sensitivity=1, epsilon=1.0, key=bytes(32), stream=1)
+    1
+    """
+    source = KeystreamIntegers(key, stream)
+    rate = Fraction(epsilon) / (2 * sensitivity)
+    least = min(costs)
+    while True:
+        place = source.below(len(costs))
+        if source.bernoulli_exp_any((int(costs[place]) - int(least)) * rate.numerator, rate.denominator):
+            return place
+
+
+def least_threshold(epsilon: float, delta: float, *, replace: bool) -> int:
+    """Return the least threshold for which :func:`thresholded_counts` keeps its promise.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    epsilon : float
+        Positive.
+    delta : float
+        In (0, 1).
+    replace : bool
+        Whether neighbours differ in one record's label rather than in one record's presence.
+
+    Notes
+    -----
+    A label that one record alone has passes t with probability a**(t - 1) / (1 + a), a = exp(-1 / scale).
+
+    Examples
+    --------
+    >>> least_threshold(1.0, 1e-6, replace=False)
+    15
+    """
+    moves = 2 if replace else 1
+    rate = epsilon / moves
+    exponent = (math.log(moves / delta) - math.log1p(math.exp(-rate))) / rate
+    # More than the rounding of these few operations.
+    return max(2, 1 + math.ceil(exponent * (1.0 + 1e-12) + 1e-9))
+
+
+def thresholded_counts(
+    counts: Mapping[str, int], *, epsilon: float, threshold: int, replace: bool, key: bytes, column: str
+) -> dict[str, int]:
+    """Return the labels whose count passes a threshold after discrete Laplace noise, with their noisy counts.
+
+    **Privacy.** (epsilon, delta)-differentially private for every delta with ``threshold >=
+    least_threshold(epsilon, delta, replace=replace)``, when each record has at most one label.  The noise has scale
+    1 / epsilon, or 2 / epsilon where a record may be replaced.  A label that no record has is not looked at.
+
+    Parameters
+    ----------
+    counts : mapping from label to int
+        Of the labels that occur, each at least 1.
+    epsilon : float
+        Positive.
+    threshold : int
+        At least 2.
+    replace : bool
+        As of :func:`least_threshold`.
+    key : bytes
+        32 bytes, from ``RandomSource.take_key()``.
+    column : str
+        Name of the column, one for each call with this key.
+
+    Returns
+    -------
+    dict from label to int
+        In descending order of noisy counts, then by name.
+
+    Notes
+    -----
+    The noise of a label is drawn from a key of its own, HMAC-SHA-256 of column and label: whichever other labels there
+    are, it is the same.
+    """
+    scale = Fraction(2 if replace else 1) / Fraction(epsilon)
+    noisy = {label: count + discrete_laplace(_key(key, column, label), scale, 1)[0] for label, count in counts.items()}
+    passed = [(label, count) for label, count in noisy.items() if count >= threshold]
+    return dict(sorted(passed, key=lambda item: (-item[1], item[0])))
+
+
+def _key(key: bytes, column: str, label: str) -> bytes:
+    name, text = (part.encode("utf-8", "surrogatepass") for part in (column, label))
+    return hmac.digest(key, b"dpinfer label %d " % len(name) + name + text, "sha256")

@@ -17,8 +17,8 @@ from dpinfer.accounting import (
 )
 from dpinfer.accounting.accountant import AccountantName, certify, check_stated_epsilon
 from dpinfer.accounting.gaussian import pure_mu
+from dpinfer.mechanism.unknowns.draws import least_threshold
 from dpinfer.mechanism.unknowns.releases import bounds_event, categories_event
-from dpinfer.mechanism.unknowns.thresholds import least_threshold
 
 UNKNOWN = ("n_records", "bounds", "categories")
 # Shares of the requested parts in the parts' budget, as squares of the signal-to-noise ratio.

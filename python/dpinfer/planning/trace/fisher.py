@@ -10,7 +10,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer.inference.trace.scales.fisher import VARIANCE_TOLERANCE, WHOLE_TRACE
 from dpinfer.inference.trace.scales.posteriors import fisher_burn_in
 from dpinfer.models import LinearRegression, Model, expected_gradients
-from dpinfer.planning.trace.recursion import inflated_noise, window_moments
+from dpinfer.planning.trace.drift import inflated_noise, window_moments
 from dpinfer.recipes import FisherScaling, natural_scaling
 
 _PRIOR_DRAWS = 8  # draws of the prior in the average: the plan's time is proportional to them

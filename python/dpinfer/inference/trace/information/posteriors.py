@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 import numpy as np
+from scipy import special
 
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
@@ -10,7 +11,6 @@ from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.trace.analysis import Analysis
 from dpinfer.inference.trace.burn_in import BurnIn
 from dpinfer.inference.trace.checks import check_statistics
-from dpinfer.inference.trace.information.coupling import coupling_pvalue
 from dpinfer.inference.trace.information.gram import GramTrace, gram_posterior
 from dpinfer.inference.trace.information.rows import full_hessian_posterior, row_regressions
 from dpinfer.inference.trace.information.under_model import InformationTrace, information_posterior
@@ -18,6 +18,49 @@ from dpinfer.inference.trace.scales.fisher import FisherRun
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.recipes import GradientSettings
 from dpinfer.release import GradientTrace
+
+_NULL = 1e-10  # relative rank tolerance: far above rounding
+
+
+def coupling_pvalue(trace: InformationTrace, expected: FloatArray) -> float:
+    """Return the p-value of "the information is diagonal, with the expected diagonal".
+
+    Parameters
+    ----------
+    trace : InformationTrace
+        Of p weights.
+    expected : (p,) array
+        Information of all records about each weight, to about 10%.
+
+    Returns
+    -------
+    float
+        1 for a single weight.
+
+    Notes
+    -----
+    With a diagonal information every weight has a recursion of its own, so that given the paths of all others the noise
+    in its gradient is still independent normal.  A gradient less its expected slope is projected on the paths of
+    the others: in units of the noise the square of that is chi-square with p - 1 degrees of freedom, exactly.  The
+    smallest of the p p-values counts p times (Bonferroni), since they depend on each other.
+    """
+    size = expected.size
+    if size < 2:
+        return 1.0
+    rate = trace.sample_rate
+    noise = trace.noise_variance + rate * (1.0 - rate) * trace.score_variance * expected
+    scale = np.sqrt(np.diag(trace.gram))
+    correlation = trace.gram / np.outer(scale, scale)
+    slopes = (trace.cross - rate * expected[:, None] * trace.gram) / scale
+    smallest = 1.0
+    for j in range(size):
+        others = np.arange(size) != j
+        values, axes = np.linalg.eigh(correlation[np.ix_(others, others)])
+        nonzero = values > _NULL * values[-1]
+        explained = np.sum(np.square(slopes[j, others] @ axes[:, nonzero]) / values[nonzero]) / noise[j]
+        smallest = min(smallest, float(special.chdtrc(np.count_nonzero(nonzero), explained)))
+    return min(1.0, size * smallest)
+
 
 MODEL_BURN_IN = 0.15  # share of the trace; chosen by hand
 # Shares of the trace, for the weights and for the noise variance, which settles later.
@@ -44,7 +87,7 @@ def features_coupled(release: GradientTrace, model: LinearRegression) -> float:
     Notes
     -----
     From a tenth of the steps on: earlier ones are clipped more than the model expects at the optimum, later ones move
-    little.  See :func:`dpinfer.inference.trace.information.coupling.coupling_pvalue`.
+    little.  See :func:`dpinfer.inference.trace.information.posteriors.coupling_pvalue`.
     """
     declared = np.diag(model.design_moments)
     if np.any(np.abs(model.design_moments - np.diag(declared)) > 1e-9 * np.sqrt(np.outer(declared, declared))):

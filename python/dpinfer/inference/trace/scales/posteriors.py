@@ -11,8 +11,7 @@ from dpinfer.inference.trace.by_coordinate import Coordinates
 from dpinfer.inference.trace.checks import check_statistics
 from dpinfer.inference.trace.information.posteriors import coupling_findings
 from dpinfer.inference.trace.priors import optimum_under_model
-from dpinfer.inference.trace.scales.fisher import FisherRun, TiedTrace
-from dpinfer.inference.trace.scales.side import pooled_slope_score, raw_scale_sums
+from dpinfer.inference.trace.scales.fisher import FisherRun, TiedTrace, pooled_slope_score, raw_scale_sums
 from dpinfer.inference.trace.scales.tied import fisher_tied_nodes
 from dpinfer.models import LinearRegression, Model
 

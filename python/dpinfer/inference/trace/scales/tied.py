@@ -9,9 +9,8 @@ from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes, collapsed_nodes
 from dpinfer.inference.trace.priors import CoordinatePriors
-from dpinfer.inference.trace.scales.fisher import VARIANCE_TOLERANCE, FisherRun, TiedTrace
+from dpinfer.inference.trace.scales.fisher import VARIANCE_TOLERANCE, FisherRun, SideSums, TiedTrace
 from dpinfer.inference.trace.scales.noise_variance import VarianceSlope, with_variance_prior
-from dpinfer.inference.trace.scales.side import SideSums
 from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models import ExpectedGradients, InformedModel, LinearRegression, dispersion_clipping
 from dpinfer.models.base import softplus, softplus_inverse

@@ -1,4 +1,4 @@
-"""The result of a fit: release, posterior and plan, with methods to save and show them, and the folder that has them."""
+"""The result of a fit: release, posterior and plan, with methods to save and show them, and the folder of them."""
 
 import json
 import os

@@ -250,10 +250,6 @@ class Guarantee(str):
     def from_dict(cls, data: Mapping[str, Any]) -> "Guarantee":
         """Rebuild a guarantee from the result of :meth:`to_dict`, if its epsilon follows from its event.
 
-        Parameters
-        ----------
-        data : mapping
-
         Raises
         ------
         UnfoundedEpsilonError

@@ -141,10 +141,6 @@ class PrivacyLedger:
             ``"filter"``, with a budget: by Rényi divergences of one order, which holds however later runs are chosen in
             view of earlier releases, and admits a little less (docs/derivations/ledger.md).
 
-        Returns
-        -------
-        LedgerAccount
-
         Raises
         ------
         TypeError, ValueError
@@ -178,11 +174,6 @@ class PrivacyLedger:
 
         **Privacy.** Reads no records.  `refund_refused` lets the ledger's counts depend on the records: see
         :class:`LedgerAccount`.
-
-        Parameters
-        ----------
-        name : str
-        refund_refused : bool
 
         Raises
         ------

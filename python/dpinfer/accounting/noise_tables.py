@@ -97,12 +97,6 @@ def noise_table(law: "str | NoiseTable", *, epsilon: float, sensitivity: int) ->
 
     **Privacy.** Reads no records: the package gets public numbers, and returns a table of whole numbers.
 
-    Parameters
-    ----------
-    law : str or NoiseTable
-    epsilon : float
-    sensitivity : int
-
     Raises
     ------
     TypeError, ValueError

@@ -80,10 +80,6 @@ def calibration_curve(probabilities: npt.ArrayLike, y: npt.ArrayLike, n_bins: in
     n_bins : int
         At least 1 and at most n.  Bins hold the same number of predictions, to within one.
 
-    Returns
-    -------
-    CalibrationCurve
-
     Notes
     -----
     NA-DPVI section 4.4: ten equal-count bins of the sorted test predictions; the error is the root mean square over

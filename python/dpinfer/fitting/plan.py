@@ -106,11 +106,6 @@ class FitPlan:
 
         **Privacy.** Reads no records.
 
-        Parameters
-        ----------
-        posterior : PosteriorRequest, optional
-        run : RunSettings, optional
-
         Raises
         ------
         TypeError, ValueError

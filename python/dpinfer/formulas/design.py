@@ -330,10 +330,6 @@ def design(
     unit : Units, optional
         Whose each row is: ``(1 | person)`` of its column is then a term of effects of persons.
 
-    Returns
-    -------
-    Design
-
     Raises
     ------
     TypeError, ValueError

@@ -122,10 +122,6 @@ class RegressionFit:
 
         **Privacy.** Post-processing of a Release: it costs nothing.
 
-        Parameters
-        ----------
-        posterior : Posterior
-
         Raises
         ------
         TypeError, ValueError
@@ -156,10 +152,6 @@ class RegressionFit:
         df : float
             Of the half-t prior: infinite for half-normal.
         seed : int
-
-        Returns
-        -------
-        MixedFit
 
         Raises
         ------

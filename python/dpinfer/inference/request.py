@@ -242,10 +242,6 @@ class KindRequest:
 
         **Privacy.** Reads public facts alone: call it before anything is spent.
 
-        Parameters
-        ----------
-        release : ReleaseFacts, PlannedRelease, or any release
-
         Raises
         ------
         TypeError, ValueError
@@ -346,12 +342,7 @@ class TraceRequest(OwnPopulationRequest):
     n_warmup: int | None = None
 
     def left_to_trace(self, facts: ReleaseFacts) -> bool:
-        """Return whether the trace decides between "tied" and "full": for a Fisher-scaled linear regression.
-
-        Parameters
-        ----------
-        facts : ReleaseFacts
-        """
+        """Return whether the trace decides between "tied" and "full": for a Fisher-scaled linear regression."""
         free = self.hessian == "auto" and self.approximation == "exact" and self.prior in ("auto", "model")
         return free and facts.fisher_scaled and facts.has_model_hessian and isinstance(facts.model, LinearRegression)
 
@@ -359,10 +350,6 @@ class TraceRequest(OwnPopulationRequest):
         """Return the request with "auto" replaced for the Hessian and the prior, from public facts.
 
         If the trace decides, the Hessian is "tied" here.
-
-        Parameters
-        ----------
-        facts : ReleaseFacts
         """
         hessian, prior = self.hessian, self.prior
         if hessian == "auto":

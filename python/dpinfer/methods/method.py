@@ -77,11 +77,6 @@ class StatisticPlan:
     """Plan of a one-shot statistic.
 
     **Privacy.** Holds no records.
-
-    Parameters
-    ----------
-    epsilon : float
-    adjacency : Adjacency
     """
 
     epsilon: float

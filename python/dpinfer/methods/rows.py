@@ -393,10 +393,6 @@ def find_method(name: str) -> tuple[Method, str]:
 
     **Privacy.** Reads no records.
 
-    Parameters
-    ----------
-    name : str
-
     Raises
     ------
     TypeError, ValueError

@@ -169,10 +169,6 @@ def expected_gradients(
         For a model whose last parameter is a noise variance: that of the records over that at which gradients are
         taken.  Other than 1 where the iterate's excursions keep it above the records' own.
 
-    Returns
-    -------
-    ExpectedGradients
-
     Raises
     ------
     TypeError
@@ -234,10 +230,6 @@ def dispersion_clipping(model: Model, max_grad_norm: float, raw_ratio: float) ->
     max_grad_norm, raw_ratio : float
         See :func:`expected_gradients`.
 
-    Returns
-    -------
-    DispersionClipping
-
     Raises
     ------
     TypeError
@@ -277,10 +269,6 @@ def prior_predictive_norm(model: Model, quantile: float, raw_ratio: float) -> fl
         Of the records at one theta; of these the 99% quantile over the prior is taken.  (A quantile over records and
         prior together would cut off the rarer value of a binary record wherever theta makes it rare.)
     raw_ratio : float
-
-    Returns
-    -------
-    float
 
     Raises
     ------

@@ -55,10 +55,6 @@ def release_from_arrays(
         the optimum, public or released with noise of its own.  Its inverse is the variance that the sample leaves open.
         Without it the posterior is that of the optimum of the clipped objective, and its summary warns.
 
-    Returns
-    -------
-    GradientTrace
-
     Raises
     ------
     UnsupportedEventError

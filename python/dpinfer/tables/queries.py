@@ -116,10 +116,6 @@ def counts(
     random_source : RandomSource, optional
         As of :func:`dpinfer.private_sum`.
 
-    Returns
-    -------
-    NoisyTable
-
     Raises
     ------
     SchemaError
@@ -166,10 +162,6 @@ def crosstab(
         As of :func:`counts`.
     columns : sequence of str
         At least two categorical, binary or target columns; a record that lacks a value of one is in no cell.
-
-    Returns
-    -------
-    NoisyTable
 
     Raises
     ------

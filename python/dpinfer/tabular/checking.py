@@ -299,10 +299,6 @@ def check_table(path: str | os.PathLike[str], schema: Schema) -> TableCheck:
         As for :func:`read_table`.  The file is read chunk by chunk.
     schema : Schema
 
-    Returns
-    -------
-    TableCheck
-
     Raises
     ------
     OSError

@@ -83,10 +83,6 @@ class SchemaDraft:
     def from_toml(cls, text: str) -> "SchemaDraft":
         """Make a draft from the text of a TOML file.
 
-        Parameters
-        ----------
-        text : str
-
         Raises
         ------
         SchemaError

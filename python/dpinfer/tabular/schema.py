@@ -125,10 +125,6 @@ class Schema:
         ----------
         path : path-like
 
-        Returns
-        -------
-        Schema
-
         Raises
         ------
         OSError
@@ -142,14 +138,6 @@ class Schema:
     def from_toml(cls, text: str) -> "Schema":
         """Make a schema from the text of a TOML file.
 
-        Parameters
-        ----------
-        text : str
-
-        Returns
-        -------
-        Schema
-
         Raises
         ------
         SchemaError
@@ -160,14 +148,6 @@ class Schema:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "Schema":
         """Make a schema from the tables ``table`` (optional) and ``columns``, as in a TOML file.
-
-        Parameters
-        ----------
-        document : mapping
-
-        Returns
-        -------
-        Schema
 
         Raises
         ------
@@ -264,10 +244,6 @@ class Schema:
         shares : mapping
             Column name to positive shares that sum to one: of a categorical column in the order of its `categories`, of
             a binary column (positive, negative).
-
-        Returns
-        -------
-        Schema
 
         Raises
         ------

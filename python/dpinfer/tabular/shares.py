@@ -122,10 +122,6 @@ def plan_with_shares(
         "replace_one" needs a `sample_rate` of 1.
     accountant : {"pld", "prv", "rdp"}
 
-    Returns
-    -------
-    SharesPlan
-
     Raises
     ------
     BudgetExceededError
@@ -238,10 +234,6 @@ def release_shares(
     random_source : RandomSource, optional
         The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
         that are marked NOT PRIVATE.
-
-    Returns
-    -------
-    SharesRelease
 
     Raises
     ------

@@ -146,10 +146,6 @@ class SyntheticSets:
             larger than the records; with sets of any size its intervals are too wide rather than too narrow.
             "moments": (1 + 1/m) between - within, for sets of any size, and many of them.
 
-        Returns
-        -------
-        CombinedEstimates
-
         Notes
         -----
         Raisa, Jalko and Honkela (2025), On consistent Bayesian inference from synthetic data; Raghunathan, Reiter and

@@ -214,10 +214,6 @@ def network_posterior(release: NetworkRelease, *, average: float = 0.0) -> Netwo
         0 (default): after the last step.  Otherwise the mean of the means and precisions over this last share of the
         steps.
 
-    Returns
-    -------
-    NetworkWeights
-
     Notes
     -----
     The variances are those of SEP's q, 1 / precision with the precision floored: they count the prior and the records,

@@ -374,10 +374,6 @@ def plan_newton(
     clusters : bool
         Whether the run gets clusters that are not protected; for target "population".
 
-    Returns
-    -------
-    NewtonPlan
-
     Raises
     ------
     BudgetExceededError

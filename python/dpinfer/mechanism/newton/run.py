@@ -113,10 +113,6 @@ def run_newton(
         Save the state after each pass, and resume from it: the same call after a crash gives the release of one
         uninterrupted call, bit for bit, for one charge.  The file is SECRET (it holds the key of the noise).
 
-    Returns
-    -------
-    NewtonRelease, GlmNewtonRelease, PopulationRelease, OwnNewtonRelease or OwnPopulationRelease
-
     Raises
     ------
     TypeError, ValueError

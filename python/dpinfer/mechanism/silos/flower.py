@@ -58,10 +58,6 @@ def site_app(make_site: Callable[[Any], Site]) -> Any:
     ----------
     make_site : callable
         Gets the app's context, whose ``node_config`` identifies the site, and returns the site.
-
-    Returns
-    -------
-    flwr.clientapp.ClientApp
     """
     app = _flower("clientapp").ClientApp()
 

@@ -101,10 +101,6 @@ def run_dp_sep(
     **options
         Fields of :class:`dpinfer.mechanism.SiteArguments`, such as ``damping=0.1``: they replace those of `settings`.
 
-    Returns
-    -------
-    SiteRelease
-
     Raises
     ------
     TypeError, ValueError

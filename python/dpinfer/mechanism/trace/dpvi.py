@@ -90,10 +90,6 @@ def run_dpvi(
         Fields of :class:`dpinfer.mechanism.GradientArguments`, such as ``max_grad_norm=2.0`` or ``recipe="steady"``:
         they replace those of `settings`.
 
-    Returns
-    -------
-    GradientTrace
-
     Raises
     ------
     RecordError

@@ -44,10 +44,6 @@ def from_numpyro(
     vectorize : bool
         As in :func:`dpinfer.models.from_jax`.
 
-    Returns
-    -------
-    OwnModel
-
     Raises
     ------
     BackendUnavailableError

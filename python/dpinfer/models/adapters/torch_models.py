@@ -61,10 +61,6 @@ def from_torch(
     n_features, features, prior_mean, prior_scale, bijectors, public_data, **declared
         As in :func:`dpinfer.models.from_gradient`.
 
-    Returns
-    -------
-    OwnModel
-
     Raises
     ------
     BackendUnavailableError

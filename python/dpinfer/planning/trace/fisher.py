@@ -87,10 +87,6 @@ def predict_tied(
     information : (n,) array, optional
         Information of one record about each parameter, if known better than the model's at its prior.
 
-    Returns
-    -------
-    Prediction
-
     Notes
     -----
     In units of 1 / sqrt(N I) all parameters follow ``x' = x - r_t (c x + q eta)``, ``q = sigma C / (kappa sqrt(N))``;

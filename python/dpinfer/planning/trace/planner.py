@@ -104,10 +104,6 @@ def plan_inference(
     progress : bool or callable
         True: a bar on a terminal's stderr; a callable gets (done, total).
 
-    Returns
-    -------
-    InferencePlan
-
     Raises
     ------
     NumericalError
@@ -206,10 +202,6 @@ def widening_grid(
         As in :func:`plan_inference`, for all plans together.
     **options
         Single settings, as in :func:`plan_inference`.
-
-    Returns
-    -------
-    PlanGrid
     """
     counts, epsilons = tuple(n_records), tuple(target_epsilon)
     if not counts or not epsilons:

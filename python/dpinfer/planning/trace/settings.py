@@ -140,10 +140,6 @@ n_simulations, seed
     def resolve(self, model: Model) -> "PlanSettings":
         """Return the settings with the recipe of the model's run, after refusing settings that do not fit it.
 
-        Parameters
-        ----------
-        model : Model
-
         Raises
         ------
         ValueError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dpinfer.models import registry
+from dpinfer.models import base
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -47,7 +47,7 @@ def test_the_snippets_of_a_page_run_one_after_the_other(
         pytest.skip(f"needs {NEEDED[page]}")
     mpl.use("Agg")
     # A class that a snippet defines is not that of another test.
-    monkeypatch.setattr(registry, "_KINDS", dict(registry._KINDS))
+    monkeypatch.setattr(base, "_KINDS", dict(base._KINDS))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     text = page.read_text(encoding="utf-8")

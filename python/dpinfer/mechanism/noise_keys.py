@@ -107,7 +107,12 @@ _OF_THIS_PROCESS = os.urandom(32)
 _DEEPEST = 80
 _MADE_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 # A class that moved has the name that it had: releases with a fixed key keep their bits.
-_NAMED_BEFORE = {"dpinfer.mechanism.sites.state.Cavity": "dpinfer.mechanism.site_state.Cavity"}
+_NAMED_BEFORE = {
+    "dpinfer.mechanism.newton.own_clipped_model.ClippedScores": "dpinfer.mechanism.newton.own_clipped.ClippedScores",
+    "dpinfer.mechanism.newton.own_population.OwnCurvatures": "dpinfer.mechanism.newton.own_joint.OwnCurvatures",
+    "dpinfer.mechanism.newton.own_population.OwnScores": "dpinfer.mechanism.newton.own_joint.OwnScores",
+    "dpinfer.mechanism.sites.state.Cavity": "dpinfer.mechanism.site_state.Cavity",
+}
 
 
 def noise_key(key: bytes, *query: Any) -> bytes:

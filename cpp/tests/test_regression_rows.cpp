@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "mechanism/cuda/emulated_sum.hpp"
 #include "mechanism/rows/regression_rows.hpp"
+#include "tests/cuda/emulated_sum.hpp"
 
 using namespace dpinfer;
 

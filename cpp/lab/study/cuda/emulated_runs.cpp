@@ -7,7 +7,7 @@
 
 #include "lab/study/cuda/device_runs.hpp"
 #include "lab/study/cuda/run_block.hpp"
-#include "mechanism/cuda/emulated_phases.hpp"
+#include "tests/cuda/emulated_phases.hpp"
 
 namespace dpinfer::study {
 

@@ -5,10 +5,10 @@
 #include <cstddef>
 
 #include "mechanism/cuda/device_rows.hpp"
-#include "mechanism/cuda/emulated_sum.hpp"
 #include "mechanism/cuda/product_pass.hpp"
 #include "mechanism/cuda/tile_columns.hpp"
 #include "mechanism/cuda/tile_pass.hpp"
+#include "tests/cuda/emulated_sum.hpp"
 
 namespace dpinfer {
 

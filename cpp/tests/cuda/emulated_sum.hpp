@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "mechanism/cuda/emulated_phases.hpp"
 #include "mechanism/rows/regression_rows.hpp"
+#include "tests/cuda/emulated_phases.hpp"
 
 namespace dpinfer {
 

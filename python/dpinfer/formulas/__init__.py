@@ -11,9 +11,9 @@ from dpinfer.formulas.comparison import ModelComparison
 from dpinfer.formulas.design import Design, design
 from dpinfer.formulas.mixed import MixedFit
 from dpinfer.formulas.persons import EffectComparison, PersonFit
+from dpinfer.formulas.records import SiloTable
 from dpinfer.formulas.result import RegressionFit, RegressionSummary, load_regression
 from dpinfer.formulas.run import plan_regression, regression
-from dpinfer.formulas.silos import SiloTable
 
 __all__ = [
     "CoefficientTable",

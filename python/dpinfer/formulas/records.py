@@ -1,9 +1,10 @@
-"""Tables of records: data frames, relations, mappings and files, which are read after a run is charged.
+"""Tables of records: data frames, relations, mappings and files, read after a run is charged, here or at sites.
 
 **Privacy.** Names and types of columns are public.  Values are read when a private function converts them to arrays.
 """
 
 import os
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,8 +15,10 @@ from dpinfer._arrays import FloatArray
 from dpinfer._validate import DeferredArray, warn_of_clamped
 from dpinfer._values import identity_of
 from dpinfer.errors import RecordError, SchemaError
-from dpinfer.formulas.design import Design
-from dpinfer.tabular import ContinuousColumn
+from dpinfer.formulas.design import Design, design
+from dpinfer.mechanism import Silos
+from dpinfer.models import Model
+from dpinfer.tabular import ContinuousColumn, Schema
 from dpinfer.tabular.decoding import DecodedChunk, decode, lacking_value, undeclared_value
 from dpinfer.tabular.frames import raw_frame, raw_records
 from dpinfer.tabular.reading import RawColumn
@@ -155,3 +158,53 @@ def _source(data: Any, design: Design, unit: str = "") -> Any:
     if unit and unit not in [column.name for column in schema.columns]:
         raise SchemaError(f"unit must have as its ids a column of the schema (kind 'ignore' will do), got {unit!r}")
     return raw_records(data, schema, names, unit)
+
+
+class SiloTable:
+    """A site's table, as `X` of a :class:`dpinfer.mechanism.silos.Site`, for `dpi.regression` over silos.
+
+    **Privacy.** Reads only the names of its columns until the site has charged its ledger.
+
+    Parameters
+    ----------
+    data : data frame, mapping of columns, or path-like
+        As in :func:`dpinfer.regression`.
+    schema : Schema
+        The site's own copy.  A request with another one is refused.
+    """
+
+    def __init__(self, data: Any, schema: Schema) -> None:
+        if not isinstance(schema, Schema):
+            raise TypeError(f"schema must be a Schema, got {type(schema).__name__}")
+        self._data, self._schema = data, schema
+
+    def model(self, request: Mapping[str, Any]) -> Model:
+        """Return the model of the request, before a record is read."""
+        layout = self._design(request)
+        # The names of the columns are public; a table without them is refused before anything is charged.
+        UnreadRecords(self._data, layout)
+        return layout.model
+
+    def rows(self, request: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return (X, y) of the request, which are read when they are made arrays."""
+        records = UnreadRecords(self._data, self._design(request))
+        return records.X, records.y
+
+    def _design(self, request: Mapping[str, Any]) -> Design:
+        if request.get("schema") != self._schema.to_dict():
+            raise SchemaError("schema must be the one that this site was given")
+        formula, family = str(request.get("formula")), str(request.get("family"))
+        return design(formula, self._schema, family=family, prior_scale=request.get("prior_scale"))
+
+    def __repr__(self) -> str:
+        return "SiloTable(private, not shown)"
+
+
+def asked_of_sites(silos: Silos, found: Design, formula: str, prior_scale: float | None) -> Silos:
+    """Return the sites with a request for the rows of a design.
+
+    **Privacy.** Reads no records.
+    """
+    return silos.asking(
+        {"formula": formula, "family": found.family, "prior_scale": prior_scale, "schema": found.schema.to_dict()}
+    )

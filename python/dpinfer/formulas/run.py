@@ -17,9 +17,8 @@ from dpinfer.formulas.design import Design, design
 from dpinfer.formulas.design_files import save_first
 from dpinfer.formulas.levels import HORSESHOE, layout_of
 from dpinfer.formulas.persons import PersonFit
-from dpinfer.formulas.records import UnreadRecords
+from dpinfer.formulas.records import UnreadRecords, asked_of_sites
 from dpinfer.formulas.result import RegressionFit
-from dpinfer.formulas.silos import asked_of_sites
 from dpinfer.inference import PosteriorRequest
 from dpinfer.mechanism import Silos, Units
 from dpinfer.mechanism.noise_keys import RandomSource

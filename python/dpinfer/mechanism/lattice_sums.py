@@ -1,4 +1,4 @@
-"""Private sums of bounded contributions: integers per record, an exact sum, discrete Laplace noise.
+"""Private sums of bounded contributions: integers per record, an exact sum, and noise.
 
 **Privacy.** Where Laplace noise meets sums over records; proofs in docs/derivations/baselines.md and
 docs/derivations/one-shot-statistic.md.
@@ -8,12 +8,16 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray, IntArray
 from dpinfer.accounting import Adjacency, PureEvent
+from dpinfer.mechanism import _native
 from dpinfer.mechanism.discrete_laplace import laplace_mechanism
 from dpinfer.mechanism.private_run import ReleaseTerms
 
+# More than the rounding of the square root and of one product.
+_ROUNDING = 1.0 + 2.0**-50
 _LATTICE_BITS = 30  # the rounding of a contribution is below 2**-30 of its bound
 # delta for reports of a ledger without a budget; a pure guarantee has none of its own. The library's default.
 _REPORTED_DELTA = 1e-6
@@ -132,3 +136,37 @@ class NormSum:
     def scale(self, epsilon: float, *, replace: bool) -> float:
         """Return the Laplace scale of the noise, in units of the contributions."""
         return (2 if replace else 1) * self.largest * self.step / epsilon
+
+
+def noisy_counts(
+    labels: Iterable[tuple[npt.NDArray[np.intp], int]], n_columns: int, *, noise_multiplier: float, key: bytes
+) -> tuple[list[IntArray], float]:
+    """Count the labels of every column, and add noise.
+
+    **Privacy.** Reads the records.  One record has at most one label in each column, so adding, removing or blanking it
+    moves the counts by at most sqrt(n_columns) in the L2 norm, and replacing it by at most twice that (sqrt(2
+    n_columns)).  The event is ``GaussianEvent(noise_multiplier)``: docs/derivations/released-shares.md.
+
+    Parameters
+    ----------
+    labels : iterable of (labels, size)
+        For each column the labels of the records that have one, integers below `size`.
+    n_columns : int
+        Number of columns: the most that `labels` may hold.
+    noise_multiplier : float
+        Positive.
+    key : bytes
+        32 bytes, from ``RandomSource.take_key()``; for nothing else.
+
+    Returns
+    -------
+    list of (size,) int64, float
+        Noisy counts, which may be negative, and the standard deviation of the noise in each.
+    """
+    counts = [np.bincount(column, minlength=size).astype(np.int64) for column, size in labels]
+    if len(counts) != n_columns:
+        raise ValueError(f"labels must hold n_columns = {n_columns} columns, got {len(counts)}")
+    stddev = noise_multiplier * math.sqrt(n_columns) * _ROUNDING
+    noise, _ = _native.rounded_gaussian(key, 0, stddev, sum(count.size for count in counts))
+    ends = np.cumsum([count.size for count in counts])[:-1]
+    return [count + part for count, part in zip(counts, np.split(noise, ends), strict=True)], stddev

@@ -11,21 +11,17 @@ from dpinfer._lazy import lazy_names
 __all__ = ["audit", "calibration", "calibration_error", "gradient_fit", "posterior", "trace", "trade_off", "widening"]
 
 if TYPE_CHECKING:
-    from dpinfer.plots.audit_bounds import audit
     from dpinfer.plots.calibration_curves import calibration, calibration_error
     from dpinfer.plots.intervals import posterior
+    from dpinfer.plots.privacy_curves import audit, trade_off, widening
     from dpinfer.plots.traces import gradient_fit, trace
-    from dpinfer.plots.trade_off_curve import trade_off
-    from dpinfer.plots.widening_curves import widening
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        ".audit_bounds": "audit",
         ".calibration_curves": "calibration calibration_error",
         ".intervals": "posterior",
+        ".privacy_curves": "audit trade_off widening",
         ".traces": "gradient_fit trace",
-        ".trade_off_curve": "trade_off",
-        ".widening_curves": "widening",
     },
 )

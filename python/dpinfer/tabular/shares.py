@@ -25,7 +25,7 @@ from dpinfer.accounting import (
 from dpinfer.accounting.accountant import MAX_NOISE_MULTIPLIER, AccountantName, certify, check_stated_epsilon
 from dpinfer.errors import SchemaError
 from dpinfer.mechanism import RandomSource
-from dpinfer.mechanism.counts import noisy_counts
+from dpinfer.mechanism.lattice_sums import noisy_counts
 from dpinfer.mechanism.private_run import ReleaseTerms, RunControl
 from dpinfer.mechanism.records import without_null_records
 from dpinfer.mechanism.run import run_once

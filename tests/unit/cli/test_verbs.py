@@ -9,8 +9,8 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.cli import demo as demo_verb
+from dpinfer.cli.demo import N_RECORDS, SCHEMA_TOML, TRUE_PARAMETERS, simulate
 from dpinfer.cli.main import main
-from dpinfer.cli.simulated import N_RECORDS, SCHEMA_TOML, TRUE_PARAMETERS, simulate
 from dpinfer.formulas import design
 from dpinfer.release import release_from_arrays
 

@@ -8,8 +8,7 @@ from tests.reference.own_models import zero_inflated
 import dpinfer as dpi
 from dpinfer.inference.newton import simulated_scores as newton
 from dpinfer.inference.newton.simulated_scores import NewtonScore
-from dpinfer.inference.simulated.emulator import Prior, simulated_draws
-from dpinfer.inference.simulated.ratios import ratio_draws
+from dpinfer.inference.simulated.emulator import Prior, ratio_draws, simulated_draws
 from dpinfer.inference.trace import simulated_scores as aligned
 from dpinfer.inference.trace.simulated_scores import AlignedScore
 from dpinfer.mechanism.newton.own_rows import CentredScores, OwnRows

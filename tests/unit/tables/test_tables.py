@@ -9,9 +9,8 @@ from scipy import integrate, stats
 import dpinfer as dpi
 from dpinfer import tables
 from dpinfer.errors import RecordError, SchemaError
-from dpinfer.tables.noisy_table import SQUARE_WEIGHT, NoisyTable
+from dpinfer.tables.noisy_table import SQUARE_WEIGHT, NoisyTable, hull_of_ratios, probability_beyond
 from dpinfer.tables.queries import _Cells
-from dpinfer.tables.ratio_law import hull_of_ratios, probability_beyond
 from dpinfer.tabular import Schema
 from dpinfer.testing import InsecureRNG
 

@@ -9,8 +9,7 @@ import pytest
 
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.tabular import Schema, check_table, read_table
-from dpinfer.tabular.checking import NOTICE, ValueCounts
-from dpinfer.tabular.not_numbers import NotANumber, kind_of
+from dpinfer.tabular.checking import NOTICE, NotANumber, ValueCounts, kind_of
 from dpinfer.tabular.reading import LineFault, check_header
 
 SECRET = "Zx77-SECRET-Qw"

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer.inference.simulated.ratios import ratio_draws
+from dpinfer.inference.simulated.emulator import ratio_draws
 from dpinfer.models import OwnModel
 from dpinfer.release import OwnNewtonRelease
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpinfer.lab.replays.native import wrapped_module
 from dpinfer.lab.replays.tape import NoisedSum, Tape, show, upward
-from dpinfer.mechanism import _native, counts, discrete_laplace
+from dpinfer.mechanism import _native, discrete_laplace, lattice_sums
 from dpinfer.mechanism.sums import parts
 from dpinfer.mechanism.unknowns import draws
 
@@ -61,7 +61,7 @@ class TapeRecorder:
             for module in _native_modules():
                 stack.enter_context(wrapped_module(module, self))
             pairs = (
-                (counts.noisy_counts, self._noisy_counts),
+                (lattice_sums.noisy_counts, self._noisy_counts),
                 (discrete_laplace.laplace_mechanism, self._laplace_mechanism),
                 (draws.select_least, self._select_least),
                 (draws.thresholded_counts, self._thresholded_counts),
@@ -107,7 +107,7 @@ class TapeRecorder:
         self.on_records()
         columns = [(np.array(column), size) for column, size in labels]
         self.note(f"noisy_counts({[size for _, size in columns]}, {n_columns}, {noise_multiplier.hex()}, {show(key)})")
-        released, stddev = self._original(counts.noisy_counts)(
+        released, stddev = self._original(lattice_sums.noisy_counts)(
             columns, n_columns, noise_multiplier=noise_multiplier, key=key
         )
         exact = np.concatenate([np.bincount(column, minlength=size) for column, size in columns])

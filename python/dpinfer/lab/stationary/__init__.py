@@ -3,7 +3,7 @@
 **Privacy.** Nothing here reads a record.
 """
 
-from dpinfer.inference.trace.effective_size import effective_sample_size
+from dpinfer.diagnostics.trace_checks import effective_sample_size
 from dpinfer.lab.stationary.recursion import (
     autocorrelation,
     covariance,

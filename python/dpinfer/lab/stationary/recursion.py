@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer.diagnostics.trace_checks import autocovariance, check_trace_array
 from dpinfer.errors import NumericalError
-from dpinfer.inference.trace.effective_size import autocovariance, check_trace_array
 from dpinfer.lab import _native
 
 __all__ = [

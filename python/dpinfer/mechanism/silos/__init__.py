@@ -23,9 +23,8 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         ".flower": "FlowerLine site_app",
-        ".local": "LocalLine",
         ".rows": "Silos",
-        ".site": "Site SiteRequest SiteTable",
+        ".site": "LocalLine Site SiteRequest SiteTable",
         ".tcp": "TcpLine listening serve tls_context",
         ".terms": "Terms",
     },

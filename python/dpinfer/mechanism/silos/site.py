@@ -8,7 +8,7 @@ docs/derivations/silos.md.
 import contextlib
 import hashlib
 import hmac
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -479,3 +479,20 @@ def _read(message: bytes) -> Message | SiloError:
         return unpack(message)
     except SiloError as error:
         return error
+
+
+class LocalLine:
+    """A line to sites in this process.
+
+    Parameters
+    ----------
+    sites : sequence of Site
+    """
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        self.sites = tuple(sites)
+        self.n_sites = len(self.sites)
+
+    def exchange(self, messages: Mapping[int, bytes]) -> Mapping[int, bytes]:
+        """Give each site its message, and return the replies."""
+        return {place: self.sites[place].answer(message) for place, message in messages.items()}

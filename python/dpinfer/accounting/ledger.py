@@ -41,8 +41,6 @@ class PrivacyLedger:
 
     Raises
     ------
-    OSError
-        If there is no such file.
     LedgerError
         If it cannot be read.
     LedgerFormatError

@@ -138,8 +138,6 @@ def fit(
         If the ledger's budget would be exceeded; nothing was spent.
     FileExistsError
         If `path` holds a fit; nothing was spent.
-    OSError
-        If `path` cannot be written to; nothing was spent.
 
     Warns
     -----

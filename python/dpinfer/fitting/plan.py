@@ -104,8 +104,6 @@ class FitPlan:
     def check(self, posterior: PosteriorRequest | None = None, run: RunSettings | None = None) -> None:
         """Refuse, from public facts alone, a run that would fail, or whose posterior would.
 
-        **Privacy.** Reads no records.
-
         Raises
         ------
         TypeError, ValueError

@@ -28,8 +28,6 @@ def save_plan(plan: FitPlan, folder: Path) -> None:
     ------
     FileExistsError
         If it holds a fit.
-    OSError
-        If it cannot be written to.
     """
     if (folder / RELEASE_FILE).exists():
         raise FileExistsError(f"path must be a folder without a fit, and {str(folder)!r} holds {RELEASE_FILE}")
@@ -146,11 +144,6 @@ class Fit:
         ----------
         path : path-like
             Replaced if it exists.
-
-        Raises
-        ------
-        OSError
-            If it cannot be written.
         """
         content = ReportContent(
             release=self.release, posterior=self.maybe_posterior, failure=self.failure, plan=self.plan
@@ -164,11 +157,6 @@ class Fit:
         ----------
         folder : path-like
             Made if it is not there; files of an earlier fit are replaced.
-
-        Raises
-        ------
-        OSError
-            If it cannot be written.
         """
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
@@ -196,8 +184,6 @@ def load_fit(folder: str | os.PathLike[str], *, model: Model | None = None) -> F
 
     Raises
     ------
-    OSError
-        If a file cannot be read.
     ReleaseFormatError, PosteriorFormatError
         If a file is malformed.
     """

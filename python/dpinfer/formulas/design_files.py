@@ -22,8 +22,6 @@ def save_first(design: Design, folder: Path) -> None:
     ------
     FileExistsError
         If it holds a fit.
-    OSError
-        If it cannot be written to.
     """
     if (folder / RELEASE_FILE).exists():
         raise FileExistsError(f"path must be a folder without a fit, and {str(folder)!r} holds {RELEASE_FILE}")
@@ -56,8 +54,6 @@ def load_design(folder: Path) -> Design:
 
     Raises
     ------
-    OSError
-        If the file cannot be read.
     ReleaseFormatError
         If it is malformed.
     """

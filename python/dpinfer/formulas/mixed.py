@@ -95,8 +95,6 @@ class MixedFit(RegressionFit):
     def coefficients(self, level: float = 0.9, *, exp: bool = False) -> CoefficientTable:
         """Return the fixed coefficients in the user's units; the intercept is that of the middle of the groups.
 
-        **Privacy.** Post-processing of a Release.
-
         Parameters
         ----------
         level, exp
@@ -127,8 +125,6 @@ class MixedFit(RegressionFit):
         An effect of a pair ``(1 + x | site)`` is that at the public mean of x; its slopes follow.  Of a curve, the
         coefficients of its functions: see :meth:`curve`.
 
-        **Privacy.** Post-processing of a Release.
-
         Parameters
         ----------
         term : str, optional
@@ -147,8 +143,6 @@ class MixedFit(RegressionFit):
 
     def curve(self, term: str | None = None, at: Any = None, level: float = 0.9) -> CoefficientTable:
         """Return a curve ``s(age)``, its line and its bends, in the user's units: zero on average on the public bounds.
-
-        **Privacy.** Post-processing of a Release.
 
         Parameters
         ----------
@@ -196,8 +190,6 @@ class MixedFit(RegressionFit):
         A row is marked "not told from zero" if the release is as likely without the effects, by a test at 5%.
         The standard deviation of a slope is per unit of its column.
 
-        **Privacy.** Post-processing of a Release.
-
         Parameters
         ----------
         level : float in (0, 1)
@@ -229,8 +221,6 @@ class MixedFit(RegressionFit):
         The first is the intraclass correlation if there is one term of groups.  The noise of a binomial response is
         that on the scale of its link: pi**2 / 3 of a logit, 1 of a probit (Nakagawa and Schielzeth 2010).  Slopes count
         at the public mean of their column, at which they vanish; a curve by its bends.
-
-        **Privacy.** Post-processing of a Release.
 
         Parameters
         ----------

@@ -133,8 +133,6 @@ class PersonFit(RegressionFit):
         A row is marked "not told from zero" where the release is as likely without the effect, but for chance at 5%.
         Its interval then begins at zero, and has its level by the upper end alone.
 
-        **Privacy.** Post-processing of a Release.
-
         Parameters
         ----------
         level : float in (0, 1)
@@ -148,8 +146,6 @@ class PersonFit(RegressionFit):
 
         Of a binomial response on the scale of its link, where the noise has variance pi**2 / 3, of a probit 1 (Nakagawa
         and Schielzeth 2010).  With a slope it is that at the public mean of the slope's column.
-
-        **Privacy.** Post-processing of a Release.
 
         Parameters
         ----------
@@ -171,10 +167,7 @@ class PersonFit(RegressionFit):
         return self._drawn({name: share}, level, {name: _REMARK} if self._law.distance[0] < NOT_TOLD else {})
 
     def compare_effect(self) -> EffectComparison:
-        """Compare the model with one without the effects' standard deviation, of a pair that of the slope.
-
-        **Privacy.** Post-processing of a Release.
-        """
+        """Compare the model with one without the effects' standard deviation, of a pair that of the slope."""
         law = self._law
         far = float(law.distance[-1])
         name = self._names()[len(law.distance) - 1]

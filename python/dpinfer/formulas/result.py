@@ -172,8 +172,6 @@ class RegressionFit:
     def coefficients(self, level: float = 0.9, *, exp: bool = False) -> CoefficientTable:
         """Return the coefficients in the user's units.
 
-        **Privacy.** Post-processing of a Release.
-
         Parameters
         ----------
         level : float in (0, 1)
@@ -193,8 +191,6 @@ class RegressionFit:
 
     def contrast(self, weights: Mapping[str, float], level: float = 0.9, *, exp: bool = False) -> CoefficientTable:
         """Return a linear combination of coefficients: ``{"job[T.clerk]": 1, "job[T.cook]": -1}``.
-
-        **Privacy.** Post-processing of a Release.
 
         Parameters
         ----------
@@ -399,18 +395,11 @@ class RegressionFit:
         ----------
         path : path-like
             Replaced if it exists.
-
-        Raises
-        ------
-        OSError
-            If it cannot be written.
         """
         write_atomically(Path(path), render(self.report_content()).encode())
 
     def report_content(self, level: float = 0.9) -> ReportContent:
         """Return the report's content: rows in the table's units, with the schema's labels.
-
-        **Privacy.** Post-processing of a Release.
 
         Parameters
         ----------
@@ -440,11 +429,6 @@ class RegressionFit:
         Parameters
         ----------
         folder : path-like
-
-        Raises
-        ------
-        OSError
-            If it cannot be written.
         """
         self.fit.save(folder)
         save_design(self.design, Path(folder))
@@ -464,8 +448,6 @@ def load_regression(folder: str | os.PathLike[str]) -> RegressionFit:
 
     Raises
     ------
-    OSError
-        If a file cannot be read.
     ReleaseFormatError, PosteriorFormatError
         If a file is malformed.
     """

@@ -179,8 +179,6 @@ def regression(
         If an argument is wrong, or the formula needs more than public knowledge; nothing was spent.
     SchemaError
         If the table lacks a column; nothing was spent.
-    OSError
-        If the schema's file cannot be read; nothing was spent.
     RecordError
         If the records cannot be used.
     BudgetExceededError

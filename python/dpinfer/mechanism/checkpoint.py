@@ -122,8 +122,6 @@ class RunCheckpoint:
 
         Raises
         ------
-        OSError
-            If it cannot be read.
         CheckpointError
             If it is not a checkpoint, is damaged, or has a second name.
         """
@@ -139,11 +137,6 @@ class RunCheckpoint:
         """Replace the file: a process that dies leaves the old one or the new one.
 
         **Privacy.** Writes the run's key, for the owner's eyes only.
-
-        Raises
-        ------
-        OSError
-            If it cannot be written.
         """
         start = time.monotonic()
         write_atomically(self._file, _content(record), mode=0o600)
@@ -161,8 +154,6 @@ class RunCheckpoint:
         ------
         CheckpointError
             If another process, or another run in this one, holds it.
-        OSError
-            If its folder cannot be written to.
         """
         with exclusive(self._file.with_name(f".{self._file.name}.lock")) as mine:
             if not mine:

@@ -110,11 +110,6 @@ def save_release(release: Release, path: str | os.PathLike[str]) -> None:
     release : any release
     path : path-like
         Written atomically: a failure leaves no partial file.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
     """
     write_atomically(path, release_bytes(release))
 
@@ -205,8 +200,6 @@ def load_release(path: str | os.PathLike[str], kind: type[Release] = Release) ->
 
     Raises
     ------
-    OSError
-        If the file cannot be read.
     ReleaseFormatError
         If it is not a release or of another kind, is damaged, has a newer format version, or states an epsilon that
         does not follow from the events of its parts.

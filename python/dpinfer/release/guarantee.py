@@ -355,7 +355,7 @@ class Release(Stated):
     """The base of every release: what a mechanism has published, as a frozen dataclass that can be saved and pickled.
 
     Calling it makes a :class:`dpinfer.GradientTrace`, with a :class:`DeprecationWarning`: in version 0.1 the trace had
-    this name.
+    this name.  A field of a wrong type, shape or range is refused, and so is an event of other sums or less noise.
 
     **Privacy.** Post-processing: reads only the release.
 

@@ -41,11 +41,6 @@ class SumRelease(Release):
         The *public* number of records, where there is one.
     adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
         As in :class:`dpinfer.Release`; `settings` names what the sums are a table of, and `model_spec` is empty.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a field has the wrong type, shape or range, or the noise is less than `event` says.
     """
 
     names: tuple[str, ...]

@@ -354,8 +354,6 @@ def check_table(path: str | os.PathLike[str], schema: Schema) -> TableCheck:
 
     Raises
     ------
-    OSError
-        If the file is missing or cannot be read.
     RecordError
         If a gzip or Parquet file is damaged.
     BackendUnavailableError

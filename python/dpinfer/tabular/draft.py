@@ -72,8 +72,6 @@ class SchemaDraft:
 
         Raises
         ------
-        OSError
-            If the file cannot be read.
         SchemaError
             If it is not TOML or not a draft.
         """

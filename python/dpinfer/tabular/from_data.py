@@ -49,8 +49,6 @@ def schema_from_data(
 
     Raises
     ------
-    OSError
-        If the file cannot be read.
     RecordError, SchemaError
         If it is not a table, or `target` is not one of its columns or not binary.
     """

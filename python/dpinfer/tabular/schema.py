@@ -127,8 +127,6 @@ class Schema:
 
         Raises
         ------
-        OSError
-            If the file cannot be read.
         SchemaError
             If it is not TOML or not a schema.
         """

@@ -130,8 +130,6 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
 
     Raises
     ------
-    OSError
-        If the file is missing or cannot be read.
     SchemaError
         If the file's columns are not the schema's, or a value is in no declared category; the column is named, the
         value is not.

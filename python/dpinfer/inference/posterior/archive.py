@@ -98,8 +98,6 @@ def load_posterior(path: str | os.PathLike[str], *, model: Model | None = None) 
 
     Raises
     ------
-    OSError
-        If the file cannot be read.
     PosteriorFormatError
         If it is not a posterior, is damaged or was changed, has a newer format version, or states an epsilon that does
         not follow from its events.

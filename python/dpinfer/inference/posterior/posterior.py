@@ -468,11 +468,6 @@ class Posterior:
         ----------
         path : path-like
             Written atomically: a failure leaves no partial file.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be written.
         """
         from dpinfer.inference.posterior.archive import save_posterior
 

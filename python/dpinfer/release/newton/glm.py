@@ -65,11 +65,6 @@ class GlmNewtonRelease(SumsOfPasses):
         As in :class:`NewtonRelease`.
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
         As in :class:`dpinfer.Release`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a field has the wrong type, shape or range, or `event` claims other sums or less noise than these.
     """
 
     counts: FloatArray

@@ -113,11 +113,6 @@ class NewtonRelease(SumsOfPasses):
     means_stddev, means_bounds : (1,) float64, or (0,)
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
         As in :class:`dpinfer.Release`; `event` is the composition of a Gaussian sum for each pass, in order.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a field has the wrong type, shape or range, or `event` claims other sums or less noise than these.
     """
 
     counts: FloatArray

@@ -81,11 +81,6 @@ class OwnNewtonRelease(SumsOfPasses):
     n_records : int
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
         As in :class:`dpinfer.Release`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a field has the wrong type, shape or range, or `event` claims other sums or less noise than these.
     """
 
     # Not near normal from here on: a fifth of a standard deviation, at which 90% intervals would cover 0.893.

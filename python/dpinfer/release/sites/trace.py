@@ -148,11 +148,6 @@ class SiteRelease(SumsOfSites):
     max_site_norm, noise_multiplier : float
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
         As in :class:`dpinfer.Release`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a field has the wrong type, shape or range, or if `event` is not that of these sums.
     """
 
     loc: FloatArray
@@ -285,11 +280,6 @@ class NetworkRelease(SumsOfSites):
     max_site_norm, noise_multiplier : float
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
         As in :class:`dpinfer.Release`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a field has the wrong type, shape or range, or if `event` is not that of these sums.
     """
 
     loc: FloatArray

@@ -3,7 +3,6 @@
 import importlib
 import sys
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from typing import Any
 
 
@@ -48,6 +47,8 @@ def find_plugin(group: str, name: str) -> tuple[Any, str] | None:
         ``"dpinfer.models"``, ``"dpinfer.methods"``, ``"dpinfer.sources"`` or ``"dpinfer.noise_laws"``.
     name : str
     """
+    from importlib.metadata import entry_points  # tens of milliseconds
+
     entries = {entry.value: entry for entry in entry_points(group=group, name=name)}
     if len(entries) > 1:
         packages = ", ".join(sorted(entry.dist.name for entry in entries.values() if entry.dist is not None))

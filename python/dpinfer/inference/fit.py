@@ -1,6 +1,9 @@
 """From a release to a posterior: the one entry point of the post-processing."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from typing import Any, Unpack
 
 import numpy as np
@@ -8,10 +11,6 @@ import numpy as np
 from dpinfer._float_environment import one_blas_thread
 from dpinfer._validate import settings_of
 from dpinfer.errors import NumericalError
-from dpinfer.inference.newton.checks import check_newton_request
-from dpinfer.inference.newton.own_model import own_newton_posterior
-from dpinfer.inference.newton.population import population_posterior
-from dpinfer.inference.newton.posterior import glm_newton_posterior, newton_posterior
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import (
     KindRequest,
@@ -28,10 +27,6 @@ from dpinfer.inference.request import (
     model_of,
     room_of,
 )
-from dpinfer.inference.simulated.posterior import simulated_newton_posterior
-from dpinfer.inference.sites.posterior import check_site_request, network_trace_posterior, site_posterior
-from dpinfer.inference.statistic.conjugate import check_statistic_request, one_shot_posterior
-from dpinfer.inference.trace.posterior import check_trace_request, trace_posterior
 from dpinfer.release import (
     ClusteredPopulationRelease,
     GlmNewtonRelease,
@@ -189,22 +184,45 @@ def _with_prior(release: Release, request: KindRequest) -> KindRequest:
 
 def _own_posterior(release: OwnNewtonRelease, request: OwnNewtonRequest) -> Posterior:
     """Return what was asked for: a mixture of normal laws, or draws by the model's own simulator."""
-    infer = simulated_newton_posterior if request.approximation == "simulated" else own_newton_posterior
+    if request.approximation == "simulated":
+        from dpinfer.inference.simulated.posterior import simulated_newton_posterior as infer
+    else:
+        from dpinfer.inference.newton.own_model import own_newton_posterior as infer
     return infer(release, request)
 
 
+def _room(told: str, request: type[KindRequest], check: str, posterior: str) -> Room:
+    """Return a room whose functions are imported now: a posterior needs the modules of one room alone."""
+    places = [name.rpartition(".") for name in (check, posterior)]
+    found = [getattr(import_module(f"dpinfer.inference.{module}"), name) for module, _, name in places]
+    return Room(told, request, *found)
+
+
+_OF_NEWTON = partial(_room, "the release of a private Newton run", check="newton.checks.check_newton_request")
+_OF_SITES = partial(_room, "the trace of DP-SEP", SiteRequest, "sites.posterior.check_site_request")
+_OF_POPULATION = partial(_OF_NEWTON, posterior="newton.population.population_posterior")
 # How each kind of release is asked, and answers.
-_RUN = "the release of a private Newton run"
-_SITES = "the trace of DP-SEP"
-ROOMS: dict[type[Release], Room] = {
-    GradientTrace: Room("a gradient trace", TraceRequest, check_trace_request, trace_posterior),
-    SiteRelease: Room(_SITES, SiteRequest, check_site_request, site_posterior),
-    NetworkRelease: Room(_SITES, SiteRequest, check_site_request, network_trace_posterior),
-    StatisticRelease: Room("a one-shot release", StatisticRequest, check_statistic_request, one_shot_posterior),
-    NewtonRelease: Room(_RUN, NewtonRequest, check_newton_request, newton_posterior),
-    GlmNewtonRelease: Room(_RUN, NewtonRequest, check_newton_request, glm_newton_posterior),
-    PopulationRelease: Room(_RUN, PopulationRequest, check_newton_request, population_posterior),
-    ClusteredPopulationRelease: Room(_RUN, PopulationRequest, check_newton_request, population_posterior),
-    OwnNewtonRelease: Room(_RUN, OwnNewtonRequest, check_newton_request, _own_posterior),
-    OwnPopulationRelease: Room(_RUN, OwnPopulationRequest, check_newton_request, population_posterior),
+ROOMS: dict[type[Release], Callable[[], Room]] = {
+    GradientTrace: partial(
+        _room,
+        "a gradient trace",
+        TraceRequest,
+        "trace.posterior.check_trace_request",
+        "trace.posterior.trace_posterior",
+    ),
+    SiteRelease: partial(_OF_SITES, "sites.posterior.site_posterior"),
+    NetworkRelease: partial(_OF_SITES, "sites.posterior.network_trace_posterior"),
+    StatisticRelease: partial(
+        _room,
+        "a one-shot release",
+        StatisticRequest,
+        "statistic.conjugate.check_statistic_request",
+        "statistic.conjugate.one_shot_posterior",
+    ),
+    NewtonRelease: partial(_OF_NEWTON, NewtonRequest, posterior="newton.posterior.newton_posterior"),
+    GlmNewtonRelease: partial(_OF_NEWTON, NewtonRequest, posterior="newton.posterior.glm_newton_posterior"),
+    PopulationRelease: partial(_OF_POPULATION, PopulationRequest),
+    ClusteredPopulationRelease: partial(_OF_POPULATION, PopulationRequest),
+    OwnNewtonRelease: partial(_OF_NEWTON, OwnNewtonRequest, posterior="fit._own_posterior"),
+    OwnPopulationRelease: partial(_OF_POPULATION, OwnPopulationRequest),
 }

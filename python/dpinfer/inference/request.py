@@ -431,10 +431,10 @@ def room_of(kind: type[Release]) -> Room:
     """
     from dpinfer.inference.fit import ROOMS
 
-    room: Room | None = kind.room or ROOMS.get(kind)
-    if room is None:
+    room: Room | None = kind.room
+    if room is None and kind not in ROOMS:
         raise TypeError(f"release must be of a kind that has a posterior, got {kind.__name__}")
-    return room
+    return room or ROOMS[kind]()
 
 
 def parse_burn_in(burn_in: str | float | int, steps: int | None, *, least: int = MIN_STEPS) -> int | None:

@@ -10,31 +10,36 @@ import os
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
-from dpinfer.mechanism.bounded_sum import private_sum
-from dpinfer.mechanism.checkpoint import RunCheckpoint
-from dpinfer.mechanism.newton import NewtonPlan, plan_newton, run_newton
-from dpinfer.mechanism.noise_keys import OSRandomSource, RandomSource
-from dpinfer.mechanism.silos.rows import Silos
-from dpinfer.mechanism.sites.dpsep import run_dp_sep
-from dpinfer.mechanism.sites.network_dpsep import NetworkSettings, network_plan_arguments, run_network_dp_sep
-from dpinfer.mechanism.sites.settings import SiteArguments
-from dpinfer.mechanism.sources.held import CudaRows
-from dpinfer.mechanism.sources.row_source import Records
-from dpinfer.mechanism.sources.spark import rows_of_spark
-from dpinfer.mechanism.sources.streams import (
-    rows_of_arrays,
-    rows_of_arrow,
-    rows_of_csv,
-    rows_of_duckdb,
-    rows_of_npy,
-    rows_of_parquet,
-)
-from dpinfer.mechanism.statistic import default_clip, run_statistic
-from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows, open_source, rows_of_dask
-from dpinfer.mechanism.trace.dpvi import run_dpvi
-from dpinfer.mechanism.units import Clusters, Units
-from dpinfer.mechanism.unknowns.releases import release_bounds, release_categories, release_count
-from dpinfer.recipes import FisherScaling, GradientArguments, largest_natural_rate, steady_rate
+from typing import TYPE_CHECKING
+
+from dpinfer._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from dpinfer.mechanism.bounded_sum import private_sum
+    from dpinfer.mechanism.checkpoint import RunCheckpoint
+    from dpinfer.mechanism.newton import NewtonPlan, plan_newton, run_newton
+    from dpinfer.mechanism.noise_keys import OSRandomSource, RandomSource
+    from dpinfer.mechanism.silos.rows import Silos
+    from dpinfer.mechanism.sites.dpsep import run_dp_sep
+    from dpinfer.mechanism.sites.network_dpsep import NetworkSettings, network_plan_arguments, run_network_dp_sep
+    from dpinfer.mechanism.sites.settings import SiteArguments
+    from dpinfer.mechanism.sources.held import CudaRows
+    from dpinfer.mechanism.sources.row_source import Records
+    from dpinfer.mechanism.sources.spark import rows_of_spark
+    from dpinfer.mechanism.sources.streams import (
+        rows_of_arrays,
+        rows_of_arrow,
+        rows_of_csv,
+        rows_of_duckdb,
+        rows_of_npy,
+        rows_of_parquet,
+    )
+    from dpinfer.mechanism.statistic import default_clip, run_statistic
+    from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows, open_source, rows_of_dask
+    from dpinfer.mechanism.trace.dpvi import run_dpvi
+    from dpinfer.mechanism.units import Clusters, Units
+    from dpinfer.mechanism.unknowns.releases import release_bounds, release_categories, release_count
+    from dpinfer.recipes import FisherScaling, GradientArguments, largest_natural_rate, steady_rate
 
 __all__ = [
     "Clusters",
@@ -77,3 +82,27 @@ __all__ = [
     "run_statistic",
     "steady_rate",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".bounded_sum": "private_sum",
+        ".checkpoint": "RunCheckpoint",
+        ".newton": "NewtonPlan plan_newton run_newton",
+        ".noise_keys": "OSRandomSource RandomSource",
+        ".silos.rows": "Silos",
+        ".sites.dpsep": "run_dp_sep",
+        ".sites.network_dpsep": "NetworkSettings network_plan_arguments run_network_dp_sep",
+        ".sites.settings": "SiteArguments",
+        ".sources.held": "CudaRows",
+        ".sources.row_source": "Records",
+        ".sources.spark": "rows_of_spark",
+        ".sources.streams": "rows_of_arrays rows_of_arrow rows_of_csv rows_of_duckdb rows_of_npy rows_of_parquet",
+        ".statistic": "default_clip run_statistic",
+        ".sums": "CodedRows RowSource ShardedRows open_source rows_of_dask",
+        ".trace.dpvi": "run_dpvi",
+        ".units": "Clusters Units",
+        ".unknowns.releases": "release_bounds release_categories release_count",
+        "dpinfer.recipes": "FisherScaling GradientArguments largest_natural_rate steady_rate",
+    },
+)

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from dpinfer import mechanism as runs
+from dpinfer import planning
 from dpinfer._lazy import find_plugin
 from dpinfer._validate import check_interval
 from dpinfer.accounting import Adjacency, PrivacyPlan, plan_privacy
 from dpinfer.inference import PlannedRelease, PosteriorRequest, ReleaseFacts
-from dpinfer.mechanism import NewtonPlan, plan_newton, run_dp_sep, run_dpvi, run_newton, run_statistic
-from dpinfer.mechanism.newton.plan import has_population_target
-from dpinfer.mechanism.newton.run import check_run
+from dpinfer.mechanism.newton.plan import NewtonPlan, has_population_target, plan_newton
+from dpinfer.mechanism.newton.run import check_run, run_newton
 from dpinfer.methods.method import (
     DoesNotApplyError,
     MechanismPlan,
@@ -27,16 +28,6 @@ from dpinfer.methods.method import (
 )
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, OwnModel
 from dpinfer.models.size_shares import HIDDEN_SIZES
-from dpinfer.planning import (
-    plan_inference,
-    predict_newton,
-    predict_own_newton,
-    predict_own_population,
-    predict_population,
-    predict_statistic,
-    recommended_run,
-    widest_newton,
-)
 from dpinfer.release import (
     GlmNewtonRelease,
     NewtonRelease,
@@ -91,7 +82,7 @@ class NewtonMethod(Method):
         if not isinstance(plan, NewtonPlan) or not isinstance(target.model, GeneralizedLinearModel):
             return math.nan, "no width is predicted"
         try:
-            predict = predict_population if plan.target == "population" else predict_newton
+            predict = planning.predict_population if plan.target == "population" else planning.predict_newton
             # Binary responses have residuals of at most 1, and features a public size: so have their scores.
             bounded = target.model.response == "binary"
             if plan.target == "population" and not bounded and plan.noise_of("sizes", target.n_records) > HIDDEN_SIZES:
@@ -106,7 +97,7 @@ class NewtonMethod(Method):
         model = target.model
         if not isinstance(plan, NewtonPlan) or not isinstance(model, GeneralizedLinearModel) or model.n_features < 2:
             return math.nan
-        return widest_newton(model, plan, target.n_records, predictor_spread=_spread(target))
+        return planning.widest_newton(model, plan, target.n_records, predictor_spread=_spread(target))
 
     @staticmethod
     def _predict_own(model: OwnModel, plan: NewtonPlan, n_records: int) -> tuple[float, str]:
@@ -118,9 +109,9 @@ class NewtonMethod(Method):
             return math.nan, "no width is predicted, and intervals will be flagged: the model has no sampler"
         try:
             if plan.target == "population":
-                widths = predict_own_population(model, plan, n_records)
+                widths = planning.predict_own_population(model, plan, n_records)
                 return float(np.median(widths)), "by the model's own simulation"
-            widths, squared_shift = predict_own_newton(model, plan, n_records)
+            widths, squared_shift = planning.predict_own_newton(model, plan, n_records)
         except Exception as error:
             # A user's code, on made-up records: a plan does without a prediction.
             failure = str(error).partition(":")[0] or type(error).__name__
@@ -199,7 +190,7 @@ class StatisticMethod(Method):
     def predicted_width(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
         """Return the median over parameters from the prior."""
         model: Any = target.model
-        widths = predict_statistic(
+        widths = planning.predict_statistic(
             model, epsilon=target.epsilon, n_records=target.n_records, adjacency=target.adjacency
         )
         return float(np.median(widths)), "pure epsilon"
@@ -225,7 +216,7 @@ class StatisticMethod(Method):
         if y is not None:
             raise TypeError(f"y must be None for a {type(target.model).__name__}, whose records are the values in X")
         model: Any = target.model
-        return run_statistic(
+        return runs.run_statistic(
             model,
             X,
             epsilon=plan.epsilon,
@@ -249,7 +240,7 @@ class DPVIMethod(Method):
         if target.adjacency is Adjacency.REPLACE_ONE:
             raise DoesNotApplyError("its sampling is not accounted for under replace_one adjacency")
         try:
-            plan, norm = recommended_run(
+            plan, norm = planning.recommended_run(
                 target.model, n_records=target.n_records, target_epsilon=target.epsilon, target_delta=target.delta
             )
         except TypeError as error:
@@ -274,7 +265,7 @@ class DPVIMethod(Method):
         if not closed and not target.simulate:
             return math.nan, "no closed form; simulate=True predicts it"
         mechanism: Any = plan
-        planned = plan_inference(
+        planned = planning.plan_inference(
             target.model,
             n_records=target.n_records,
             target_epsilon=target.epsilon,
@@ -312,7 +303,7 @@ class DPVIMethod(Method):
     def run(self, target: Target, plan: MechanismPlan, settings: Settings, X: Any, y: Any, run: RunSettings) -> Release:
         """Run it."""
         mechanism: Any = plan
-        return run_dpvi(
+        return runs.run_dpvi(
             target.model,
             X,
             y,
@@ -363,7 +354,7 @@ class SepMethod(Method):
         """Run it."""
         model: Any = target.model
         mechanism: Any = plan
-        return run_dp_sep(model, X, y, plan=mechanism, n_records=target.n_records, **run.of_rows)
+        return runs.run_dp_sep(model, X, y, plan=mechanism, n_records=target.n_records, **run.of_rows)
 
 
 def _spread(target: Target) -> float:

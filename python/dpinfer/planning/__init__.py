@@ -3,13 +3,18 @@
 **Privacy.** Nothing here reads a record; pilot data sets and guesses must be public.
 """
 
-from dpinfer.planning.newton.model import predict_newton, predict_own_population, predict_population, widest_newton
-from dpinfer.planning.newton.own import predict_own_newton
-from dpinfer.planning.statistic import predict_statistic
-from dpinfer.planning.trace.fisher import Prediction, predict_tied
-from dpinfer.planning.trace.planner import plan_inference, widening_grid
-from dpinfer.planning.trace.result import InferencePlan, PlanGrid
-from dpinfer.planning.trace.settings import PlanSettings, recommended_run
+from typing import TYPE_CHECKING
+
+from dpinfer._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from dpinfer.planning.newton.model import predict_newton, predict_own_population, predict_population, widest_newton
+    from dpinfer.planning.newton.own import predict_own_newton
+    from dpinfer.planning.statistic import predict_statistic
+    from dpinfer.planning.trace.fisher import Prediction, predict_tied
+    from dpinfer.planning.trace.planner import plan_inference, widening_grid
+    from dpinfer.planning.trace.result import InferencePlan, PlanGrid
+    from dpinfer.planning.trace.settings import PlanSettings, recommended_run
 
 __all__ = [
     "InferencePlan",
@@ -27,3 +32,16 @@ __all__ = [
     "widening_grid",
     "widest_newton",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".newton.model": "predict_newton predict_own_population predict_population widest_newton",
+        ".newton.own": "predict_own_newton",
+        ".statistic": "predict_statistic",
+        ".trace.fisher": "Prediction predict_tied",
+        ".trace.planner": "plan_inference widening_grid",
+        ".trace.result": "InferencePlan PlanGrid",
+        ".trace.settings": "PlanSettings recommended_run",
+    },
+)

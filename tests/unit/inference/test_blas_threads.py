@@ -35,7 +35,8 @@ def test_a_posterior_has_one_thread(blas, monkeypatch):
         seen.append(blas())
         raise ArithmeticError("enough")
 
-    monkeypatch.setitem(fit.ROOMS, StatisticRelease, replace(fit.ROOMS[StatisticRelease], posterior=watched))
+    room = replace(fit.ROOMS[StatisticRelease](), posterior=watched)
+    monkeypatch.setitem(fit.ROOMS, StatisticRelease, lambda: room)
     release = dpi.run_statistic(BetaBernoulli(), np.ones(20), epsilon=1.0, n_records=20)
     with pytest.raises(ArithmeticError, match="enough"):
         dpi.noise_aware_posterior(release)

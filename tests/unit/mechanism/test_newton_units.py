@@ -68,7 +68,8 @@ def test_a_posterior_that_doubles_cannot_hold_says_what_to_do(monkeypatch):
         raise np.linalg.LinAlgError("Singular matrix")
 
     release = run("LogisticRegression", (1.0, 1.0))
-    monkeypatch.setitem(fit.ROOMS, type(release), replace(fit.ROOMS[type(release)], posterior=singular))
+    room = replace(fit.ROOMS[type(release)](), posterior=singular)
+    monkeypatch.setitem(fit.ROOMS, type(release), lambda: room)
     with pytest.raises(NumericalError, match="about one size"):
         dpi.noise_aware_posterior(release)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,11 @@ from scipy.linalg import lapack
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.mixture import NormalMixtures, ThetaMarginals
 from dpinfer.inference.posterior.units import Units
-from dpinfer.inference.trace.collapsed import Nodes
 from dpinfer.models import Model
 from dpinfer.models.base import softplus
+
+if TYPE_CHECKING:
+    from dpinfer.inference.trace.collapsed import Nodes
 
 _REACH = 20.0  # far out on the unconstrained space, and without overflow in exp
 _ROUNDING = 1e-11  # of sums of doubles, with a wide margin
@@ -147,7 +149,7 @@ class IndependentTheta:
     raw_scale: NormalMixtures | None
 
     @classmethod
-    def from_nodes(cls, nodes: Nodes, *, family: str, width: int, hessian_is_precision: bool) -> "IndependentTheta":
+    def from_nodes(cls, nodes: "Nodes", *, family: str, width: int, hessian_is_precision: bool) -> "IndependentTheta":
         """Build the distribution from the nodes of the trace posterior.
 
         Parameters

@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import dpinfer as dpi
-from dpinfer._progress import resolve_progress
+from dpinfer._surroundings import resolve_progress
 from dpinfer.fitting.one_call import as_request
 from dpinfer.inference import PosteriorRequest
 from dpinfer.methods import RunSettings
@@ -85,7 +85,7 @@ def test_nothing_is_drawn_into_a_file(monkeypatch):
 )
 def test_a_notebook_has_no_terminal_and_sees_it(monkeypatch, shell, seen):
     notebook(monkeypatch, shell)
-    monkeypatch.setattr("dpinfer._progress.find_spec", lambda name: None)
+    monkeypatch.setattr("dpinfer._surroundings.find_spec", lambda name: None)
     assert ("private steps: 100%" in drawn(monkeypatch, terminal=False)) is seen
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from dpinfer._float_environment import standard_arithmetic
+from dpinfer._surroundings import standard_arithmetic
 from dpinfer._validate import check_choice, check_interval
 from dpinfer.accounting._steps import (
     LARGEST_EPSILON,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpinfer._float_environment import standard_arithmetic
+from dpinfer._surroundings import standard_arithmetic
 from dpinfer._validate import check_interval
 from dpinfer.accounting._ledger_file import EntryFile, new_cancel_token, run_of_token
 from dpinfer.accounting.events import Adjacency, Event, as_adjacency, check_event

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._float_environment import standard_arithmetic
+from dpinfer._surroundings import standard_arithmetic
 from dpinfer._validate import check_float_array, check_interval
 from dpinfer.accounting._steps import (
     LARGEST_EPSILON,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._float_environment import standard_arithmetic
+from dpinfer._surroundings import standard_arithmetic
 from dpinfer.accounting._steps import Step, StepKind, reduce_event, reserve_suffices, total_variation_slack
 from dpinfer.accounting.events import Adjacency, Event
 from dpinfer.accounting.guarantee import PrivacyBound

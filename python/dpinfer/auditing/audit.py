@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._surroundings import ProgressCallback, resolve_progress
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import Adjacency
 from dpinfer.auditing.checks import check_distinguishing, check_draws, check_neighbours, check_noise, check_sampling

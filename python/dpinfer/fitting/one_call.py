@@ -10,8 +10,8 @@ from typing import Any, TypedDict, Unpack
 
 import numpy.typing as npt
 
-from dpinfer._progress import ProgressCallback
 from dpinfer._sinks import printable
+from dpinfer._surroundings import ProgressCallback
 from dpinfer.accounting import Adjacency, Composed, LedgerAccount, PrivacyPlan, account, as_adjacency
 from dpinfer.errors import FallbackWarning
 from dpinfer.fitting.plan import FitPlan, plan_fit

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-from dpinfer._progress import ProgressCallback
+from dpinfer._surroundings import ProgressCallback
 from dpinfer._validate import check_choice, check_integer, check_interval, check_real
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, as_adjacency
 from dpinfer.accounting.guarantee import caution_of_delta

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._float_environment import one_blas_thread
+from dpinfer._surroundings import one_blas_thread
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.formulas.arviz_export import regression_to_arviz
 from dpinfer.formulas.coefficients import SIGMA, CoefficientTable

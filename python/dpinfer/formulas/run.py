@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from dpinfer._progress import ProgressCallback
+from dpinfer._surroundings import ProgressCallback
 from dpinfer._validate import check_choice
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.fitting import FitPlan, fit, plan_fit

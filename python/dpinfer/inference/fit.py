@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from dpinfer._float_environment import one_blas_thread
+from dpinfer._surroundings import one_blas_thread
 from dpinfer._validate import settings_of
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.posterior import Posterior

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._surroundings import ProgressCallback, resolve_progress
 from dpinfer._validate import check_integer
 from dpinfer.accounting import Adjacency, Charge, Event, LedgerAccount, charge_run
 from dpinfer.accounting._ledger_file import new_cancel_token, run_of_token

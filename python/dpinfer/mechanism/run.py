@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._float_environment import standard_arithmetic
-from dpinfer._progress import ProgressCallback
+from dpinfer._surroundings import ProgressCallback, standard_arithmetic
 from dpinfer._validate import check_integer
 from dpinfer._version import __version__
 from dpinfer.accounting import PrivacyPlan

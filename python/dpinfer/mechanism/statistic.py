@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer._arrays import FloatArray
-from dpinfer._float_environment import standard_arithmetic
+from dpinfer._surroundings import standard_arithmetic
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import Adjacency, ApproximateEvent, LedgerAccount, NoiseTable, as_adjacency, noise_table
 from dpinfer.errors import RecordError

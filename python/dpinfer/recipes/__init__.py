@@ -13,7 +13,6 @@ from dpinfer.recipes.gradients import (
     GradientRun,
     GradientSettings,
     choose_gradient_run,
-    default_recipe,
     natural_scaling,
 )
 from dpinfer.recipes.scaling import (
@@ -36,7 +35,6 @@ __all__ = [
     "LearningRate",
     "StepPolicy",
     "choose_gradient_run",
-    "default_recipe",
     "largest_natural_rate",
     "natural_scaling",
     "steady_rate",

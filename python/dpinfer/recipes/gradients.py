@@ -237,11 +237,6 @@ class GradientRun:
         return self.fisher if self.settings.gradient == "aligned" else None
 
 
-def default_recipe(model: Model) -> str:
-    """Return the default recipe of a model: "tied" for models whose natural steps are well tested."""
-    return "tied" if model.natural_steps else "plain"
-
-
 def natural_scaling(
     model: Model,
     n_records: int,
@@ -404,7 +399,7 @@ def _recipe(model: Model, asked: GradientArguments) -> str:
     if isinstance(asked.grad_scale, FisherScaling):
         return "tied"
     custom = asked.grad_scale is not None or asked.learning_rate is not None or asked.gradient == "aligned"
-    return "plain" if custom else default_recipe(model)
+    return "tied" if model.natural_steps and not custom else "plain"
 
 
 def _settings(

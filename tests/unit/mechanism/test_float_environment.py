@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer import _float_environment as environment
+from dpinfer import _surroundings as environment
 from dpinfer.accounting import (
     Adjacency,
     GaussianEvent,

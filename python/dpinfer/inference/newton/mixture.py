@@ -7,7 +7,7 @@ import numpy as np
 from scipy import special
 
 from dpinfer._arrays import FloatArray
-from dpinfer._progress import resolve_progress
+from dpinfer._surroundings import resolve_progress
 from dpinfer.errors import NumericalError
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import count_unresolved

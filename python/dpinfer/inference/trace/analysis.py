@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpinfer._arrays import FloatArray
-from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._surroundings import ProgressCallback, resolve_progress
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import ReleaseFacts, TraceRequest
 from dpinfer.models import Model

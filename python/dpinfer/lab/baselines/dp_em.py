@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._progress import ProgressCallback
+from dpinfer._surroundings import ProgressCallback
 from dpinfer._validate import check_choice, check_interval, settings_of
 from dpinfer.accounting import Event, LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import RandomSource

@@ -6,7 +6,7 @@ from typing import TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._progress import ProgressCallback
+from dpinfer._surroundings import ProgressCallback
 from dpinfer._validate import settings_of
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.inference import Posterior, noise_aware_posterior

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._surroundings import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.sites.network_dpsep import check_network_records

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._surroundings import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_integer, check_interval, settings_of
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.sites.settings import start_loc

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, Unpack
 
-from dpinfer._float_environment import one_blas_thread
+from dpinfer._surroundings import one_blas_thread
 from dpinfer._validate import check_choice, check_integer, settings_of
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._surroundings import ProgressCallback, resolve_progress
 from dpinfer.accounting import PrivacyLedger
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.lab.replays.observation import Observation, differences, observe

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._surroundings import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval, settings_of
 from dpinfer._version import __version__
 from dpinfer.lab.studies.checkpoint import Checkpoint, plain_settings

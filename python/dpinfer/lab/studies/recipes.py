@@ -42,7 +42,7 @@ from dpinfer.models import (
     LogisticRegression,
     default_max_grad_norm,
 )
-from dpinfer.recipes import FisherScaling, GradientArguments, choose_gradient_run, default_recipe, natural_scaling
+from dpinfer.recipes import FisherScaling, GradientArguments, choose_gradient_run, natural_scaling
 
 __all__ = ["SimulationStudy", "find"]
 
@@ -157,7 +157,7 @@ class SimulationStudy:
             if backend != "cpu":
                 raise ValueError(f"backend must be 'cpu' with method {method!r}, got {backend!r}")
             return self._baseline(first, count, method, epsilon, seed, n_records, n_draws, n_threads, options)
-        default = "dpvim" if method == "dpvim" else default_recipe(self.model)
+        default = "dpvim" if method == "dpvim" else "tied" if self.model.natural_steps else "plain"
         recipe = check_choice("recipe", default if recipe is None else recipe, RECIPES)
         if method == "laplace" and recipe in _FISHER_RECIPES:
             raise ValueError(

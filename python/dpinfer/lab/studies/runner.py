@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 
-from dpinfer._progress import ProgressCallback
+from dpinfer._surroundings import ProgressCallback
 from dpinfer._validate import check_integer
 from dpinfer.lab.studies.checkpoint import Checkpoint
 from dpinfer.lab.studies.run_statistics import RunStatistics

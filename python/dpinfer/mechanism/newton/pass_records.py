@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._float_environment import standard_arithmetic
-from dpinfer._progress import ProgressCallback
+from dpinfer._surroundings import ProgressCallback, standard_arithmetic
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import CheckpointError, RecordError
 from dpinfer.mechanism import _native

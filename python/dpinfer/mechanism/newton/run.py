@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._float_environment import standard_arithmetic
-from dpinfer._progress import ProgressCallback
+from dpinfer._surroundings import ProgressCallback, standard_arithmetic
 from dpinfer._validate import check_integer, check_interval, has_weights, known_shape
 from dpinfer._version import __version__
 from dpinfer.accounting import Adjacency, LedgerAccount

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from dpinfer._float_environment import standard_arithmetic
+from dpinfer._surroundings import standard_arithmetic
 from dpinfer.accounting import LedgerAccount, charge_run
 from dpinfer.accounting.ledger import check_account
 from dpinfer.errors import BudgetExceededError, DpinferError, RecordError, SiloError

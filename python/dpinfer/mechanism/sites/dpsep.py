@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._float_environment import standard_arithmetic
-from dpinfer._progress import ProgressCallback
+from dpinfer._surroundings import ProgressCallback, standard_arithmetic
 from dpinfer._validate import check_choice, check_integer, check_interval, known_shape, settings_of
 from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyPlan
 from dpinfer.mechanism.noise_keys import RandomSource, noise_step

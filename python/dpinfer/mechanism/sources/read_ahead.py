@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dpinfer._float_environment import standard_arithmetic
+from dpinfer._surroundings import standard_arithmetic
 
 # The system takes no more at once where its disks' queues have their usual sizes.
 _ANNOUNCED_BYTES = 2**20

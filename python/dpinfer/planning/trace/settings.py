@@ -12,7 +12,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan, plan_privacy
 from dpinfer.models import ConjugateModel, InformedModel, LinearRegression, Model, default_max_grad_norm
-from dpinfer.recipes import FisherScaling, default_recipe
+from dpinfer.recipes import FisherScaling
 
 PILOT_RECORDS = 1000  # simulated moments err by 1 / sqrt(1000), 3%
 SEED = 20_261_121  # a date
@@ -145,7 +145,8 @@ n_simulations, seed
         ValueError
             If a setting does not belong to the recipe, or one that the recipe needs is not given.
         """
-        recipe = default_recipe(model) if self.recipe == "auto" else self.recipe
+        usual = "tied" if model.natural_steps else "plain"
+        recipe = usual if self.recipe == "auto" else self.recipe
         is_set = {
             "learning_rate_factor": self.learning_rate_factor is not None,
             "hessian": self.hessian != "auto",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._progress import ProgressCallback
+from dpinfer._surroundings import ProgressCallback
 from dpinfer.errors import NumericalError
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.inference.request import PosteriorOptions

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._surroundings import ProgressCallback, resolve_progress
 from dpinfer._validate import check_float_array, check_integer
 from dpinfer.lab.baselines.gibbs.families import (
     BinomialFamily,

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy import special
 
 import dpinfer as dpi
-from dpinfer.models.clipped_residuals import ResponseGrid
+from dpinfer.models.clipping import ResponseGrid
 from dpinfer.models.likely_records import PredictorLaw
 from dpinfer.testing import InsecureRNG
 from newton_runs import LEVELS, NORMAL_WIDTH, autoregressive

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from scipy import special
 
 import dpinfer as dpi
-from dpinfer.models.clipped_residuals import ResponseGrid
+from dpinfer.models.clipping import ResponseGrid
 from dpinfer.testing import InsecureRNG
 from newton_runs import autoregressive, logistic_mode
 

@@ -33,7 +33,7 @@ from dpinfer.mechanism.newton.contributions import ClippedScores, RobustScores
 from dpinfer.mechanism.newton.own_rows import OwnRecords, PersonScores
 from dpinfer.mechanism.newton.pass_records import MemoryRecords
 from dpinfer.mechanism.newton.person_records import persons_of
-from dpinfer.models.clipped_residuals import ResponseGrid
+from dpinfer.models.clipping import ResponseGrid
 from dpinfer.testing import InsecureRNG
 
 SEED, DELTA, CELLS, PASSES, AGREE_RUNS = 20261132, 1e-6, 120, 15, 16

@@ -34,7 +34,7 @@ from scipy import optimize, special
 
 import dpinfer as dpi
 from dpinfer.inference.newton.population import _Population
-from dpinfer.models.size_shares import SIZE_EDGES, SizeShares
+from dpinfer.models.clipping import SIZE_EDGES, SizeShares
 from dpinfer.testing import InsecureRNG
 from scope_cells import data_folder
 

@@ -27,7 +27,7 @@ from dpinfer.methods.method import (
     Target,
 )
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, OwnModel
-from dpinfer.models.size_shares import HIDDEN_SIZES
+from dpinfer.models.clipping import HIDDEN_SIZES
 from dpinfer.release import (
     GlmNewtonRelease,
     NewtonRelease,

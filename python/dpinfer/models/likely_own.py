@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer.models.adapters.own_model import OwnModel
-from dpinfer.models.size_shares import SIZE_EDGES
+from dpinfer.models.clipping import SIZE_EDGES
 
 _SEED = 20_261_125  # of public draws: any number
 _ROWS, _DRAWS = 1000, 4  # made-up records, and responses of each

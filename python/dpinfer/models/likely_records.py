@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer.models.clipped_residuals import ResponseGrid
+from dpinfer.models.clipping import SIZE_EDGES, ResponseGrid
 from dpinfer.models.glm import GeneralizedLinearModel
 from dpinfer.models.likely_own import LikelyOwnRecords
-from dpinfer.models.size_shares import SIZE_EDGES
 from dpinfer.models.whitening import shrink_moments, transport
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(25)  # exact for polynomials up to degree 49

@@ -11,7 +11,7 @@ import dpinfer as dpi
 from dpinfer.errors import WeakGuaranteeWarning
 from dpinfer.fitting.choice import Candidate, Choice, choose
 from dpinfer.fitting.plan import FitPlan
-from dpinfer.models.size_shares import HIDDEN_SIZES
+from dpinfer.models.clipping import HIDDEN_SIZES
 from dpinfer.planning import predict_newton, predict_statistic
 from dpinfer.testing import InsecureRNG
 

@@ -8,7 +8,7 @@ from scipy import optimize, special, stats
 
 import dpinfer as dpi
 from dpinfer.mechanism.newton import population
-from dpinfer.models.size_shares import SIZE_EDGES, SizeShares, combined, pointed
+from dpinfer.models.clipping import SIZE_EDGES, SizeShares, combined, pointed
 from dpinfer.testing import InsecureRNG
 
 N_FEATURES = 3

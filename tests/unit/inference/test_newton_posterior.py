@@ -18,7 +18,7 @@ from dpinfer.inference.newton.moments_law import ErrorDraws, ErrorLaw, MeanScore
 from dpinfer.inference.newton.posterior import noise_prior
 from dpinfer.inference.newton.scores import LinearScores, Measured
 from dpinfer.inference.posterior.mixture import NormalMixtures
-from dpinfer.models.clipped_residuals import (
+from dpinfer.models.clipping import (
     chi_mean,
     chi_second_moment,
     chi_slope,

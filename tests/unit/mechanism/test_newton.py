@@ -25,7 +25,7 @@ from dpinfer.mechanism.newton.contributions import (
 )
 from dpinfer.mechanism.newton.joint import Curvatures, JointScores, ScoreProducts, Sizes
 from dpinfer.mechanism.newton.pass_records import MemoryRecords, Passes
-from dpinfer.models.clipped_residuals import ResponseGrid
+from dpinfer.models.clipping import ResponseGrid
 from dpinfer.testing import InsecureRNG
 
 D = 4

@@ -19,7 +19,7 @@ from dpinfer.mechanism.newton.contributions import (
     SecondMoments,
 )
 from dpinfer.mechanism.newton.pass_records import MemoryRecords, UnitRecords
-from dpinfer.models.clipped_residuals import ResponseGrid
+from dpinfer.models.clipping import ResponseGrid
 from dpinfer.testing import InsecureRNG
 
 D, MAX_ROWS = 3, 2.0

@@ -6,7 +6,7 @@ from scipy import special, stats
 from tests.reference.negative_binomial import NegativeBinomial
 
 import dpinfer as dpi
-from dpinfer.models.clipped_residuals import ResponseGrid
+from dpinfer.models.clipping import ResponseGrid
 from dpinfer.models.likely_records import ExpectedResidual, NormalDesign, PredictorLaw, best_clip
 
 LAWS = {

@@ -5,8 +5,8 @@ import pytest
 from scipy import special
 
 import dpinfer as dpi
+from dpinfer.models.clipping import SIZE_EDGES, SizeShares
 from dpinfer.models.likely_records import Curves, LikelyRecords
-from dpinfer.models.size_shares import SIZE_EDGES, SizeShares
 
 TRANSFORM = np.array([[1.0, 0.3, 0.0], [0.0, 2.0, -0.5], [0.2, 0.0, 1.0]])
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpinfer.models.clipped_residuals import mallows_moment
+from dpinfer.models.clipping import mallows_moment
 from dpinfer.models.whitening import onward, shrink_moments
 
 N = 200_000

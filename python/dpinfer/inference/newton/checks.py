@@ -15,7 +15,7 @@ from dpinfer._validate import check_integer
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.request import OwnNewtonRequest, OwnPopulationRequest, PlannedRelease, PopulationRequest
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel, PersonModel
-from dpinfer.models.size_shares import SizeShares
+from dpinfer.models.clipping import SizeShares
 from dpinfer.release import GlmNewtonRelease, NewtonRelease, OwnNewtonRelease, OwnPopulationRelease, PopulationRelease
 from dpinfer.release.newton.linear import spread_of_counts
 from dpinfer.release.newton.population import PopulationSums

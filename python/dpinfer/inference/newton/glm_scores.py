@@ -8,7 +8,7 @@ from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.moments_law import MomentsDraws
 from dpinfer.inference.newton.scores import SWEEPS, GivenMoments, Measured
 from dpinfer.models import GeneralizedLinearModel
-from dpinfer.models.clipped_residuals import ResponseGrid, response_grid
+from dpinfer.models.clipping import ResponseGrid, response_grid
 from dpinfer.models.likely_records import NormalDesign, PredictorLaw
 from dpinfer.models.whitening import shrink_moments
 from dpinfer.release import GlmNewtonRelease

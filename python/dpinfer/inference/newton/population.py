@@ -16,8 +16,8 @@ from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.inference.request import OwnPopulationRequest, model_of
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.models.base import sigmoid, softplus_inverse
+from dpinfer.models.clipping import HIDDEN_SIZES, SizeShares, combined, differences, pointed
 from dpinfer.models.likely_records import Curves, KnownCurves, LikelyRecords
-from dpinfer.models.size_shares import HIDDEN_SIZES, SizeShares, combined, differences, pointed
 from dpinfer.models.whitening import steady_solve
 from dpinfer.release import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
 from dpinfer.release.newton.population import PopulationSums

@@ -23,7 +23,7 @@ from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws, combined, stratified
 from dpinfer.inference.posterior.theta import inverse_factors
 from dpinfer.models import LinearRegression
-from dpinfer.models.clipped_residuals import (
+from dpinfer.models.clipping import (
     chi_mean,
     chi_second_moment,
     chi_slope,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.sources.sparse import SparseFeatures
-from dpinfer.models.clipped_residuals import ClippedResidual
+from dpinfer.models.clipping import ClippedResidual
 
 Features = FloatArray | npt.NDArray[np.float32]
 

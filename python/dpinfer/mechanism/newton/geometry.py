@@ -12,7 +12,7 @@ from dpinfer.mechanism.newton.contributions import FeatureMeans, Query, SecondMo
 from dpinfer.mechanism.newton.pass_records import NoisySum
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import GeneralizedLinearModel
-from dpinfer.models.clipped_residuals import mallows_moment
+from dpinfer.models.clipping import mallows_moment
 from dpinfer.models.likely_records import ExpectedResidual, NormalDesign, PredictorLaw
 from dpinfer.models.whitening import Onward, ShrunkenMoments, moments_of_means, onward, shrink_moments, steady_solve
 

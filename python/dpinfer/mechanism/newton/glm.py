@@ -12,7 +12,7 @@ from dpinfer.mechanism.newton.geometry import Geometry, Localiser, learn_geometr
 from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import GeneralizedLinearModel
-from dpinfer.models.clipped_residuals import ClippedResidual, ResponseGrid, response_grid
+from dpinfer.models.clipping import ClippedResidual, ResponseGrid, response_grid
 from dpinfer.models.likely_records import ExpectedResidual, NormalDesign, PredictorLaw, best_clip, means_of_laws
 
 _COARSE, _FINE = 1.0 / 8.0, 1.0 / 512.0  # between nodes of the predictor: of what is expected, and of what records add

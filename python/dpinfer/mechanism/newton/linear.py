@@ -13,7 +13,7 @@ from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.newton.tracker import ScoreStep, Tracker, best_clip
 from dpinfer.models import LinearRegression
-from dpinfer.models.clipped_residuals import chi_mean, mallows_mean
+from dpinfer.models.clipping import chi_mean, mallows_mean
 from dpinfer.release.newton.linear import spread_of_counts
 
 

@@ -25,9 +25,8 @@ from dpinfer.mechanism.newton.joint import (
 )
 from dpinfer.mechanism.newton.pass_records import NoisySum, Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
-from dpinfer.models.clipped_residuals import chi_mean, mallows_moment
+from dpinfer.models.clipping import SIZE_EDGES, SizeShares, chi_mean, clips_of, combined, mallows_moment
 from dpinfer.models.likely_records import Curves, LikelyRecords
-from dpinfer.models.size_shares import SIZE_EDGES, SizeShares, clips_of, combined
 from dpinfer.models.whitening import steady_solve
 from dpinfer.release.newton.linear import spread_of_counts
 

@@ -7,7 +7,7 @@ import numpy as np
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.geometry import prior_in
-from dpinfer.models.clipped_residuals import chi_mean, huber_slope, huber_variance
+from dpinfer.models.clipping import chi_mean, huber_slope, huber_variance
 from dpinfer.models.whitening import steady_inverse, steady_solve
 
 _CLIPS = np.linspace(0.1, 3.0, 59)  # tried: of residuals, in units of their spread

@@ -17,10 +17,17 @@ from dpinfer.mechanism.newton.own_population import OwnCurvatures
 from dpinfer.mechanism.newton.pass_records import NoisySum
 from dpinfer.mechanism.newton.tracker import best_clip
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
-from dpinfer.models.clipped_residuals import huber_slope, huber_variance, response_grid
+from dpinfer.models.clipping import (
+    SIZE_EDGES,
+    SizeShares,
+    clips_of,
+    combined,
+    huber_slope,
+    huber_variance,
+    response_grid,
+)
 from dpinfer.models.likely_records import PredictorLaw
 from dpinfer.models.likely_records import best_clip as choose_clip
-from dpinfer.models.size_shares import SIZE_EDGES, SizeShares, clips_of, combined
 from dpinfer.models.whitening import FLOOR, shrink_moments
 
 _SANDWICH_RECORDS = 20_000  # simulated moments err by 1 / sqrt(20 000), 0.7%

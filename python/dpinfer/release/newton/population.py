@@ -139,7 +139,7 @@ class PopulationRelease(PopulationSums):
     rare_stddev, rare_bound : float, optional
     lengths : (m,) float64
         Noisy shares of the records by s**(1/2) times the norm of z = bread_transform x, between the edges of
-        :data:`dpinfer.models.size_shares.SIZE_EDGES` times `length_unit`.
+        :data:`dpinfer.models.clipping.SIZE_EDGES` times `length_unit`.
     lengths_stddev, length_unit : float
     bread_transform, bread : (d, d) float64
     bread_stddev, bread_bound : float

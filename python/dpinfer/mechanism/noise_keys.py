@@ -111,6 +111,7 @@ _NAMED_BEFORE = {
     "dpinfer.mechanism.newton.own_clipped_model.ClippedScores": "dpinfer.mechanism.newton.own_clipped.ClippedScores",
     "dpinfer.mechanism.newton.own_population.OwnCurvatures": "dpinfer.mechanism.newton.own_joint.OwnCurvatures",
     "dpinfer.mechanism.newton.own_population.OwnScores": "dpinfer.mechanism.newton.own_joint.OwnScores",
+    "dpinfer.models.clipping.ClippedResidual": "dpinfer.models.clipped_residuals.ClippedResidual",
     "dpinfer.mechanism.sites.state.Cavity": "dpinfer.mechanism.site_state.Cavity",
 }
 

@@ -101,6 +101,12 @@ def check_identities(ids: Any, n_rows: int) -> npt.NDArray[Any]:
     return np.asarray(units)
 
 
+def unit_names(units: npt.NDArray[Any]) -> list[bytes]:
+    """Return the name of each unit once; a number and its digits are one name."""
+    names = np.unique(units).tolist()
+    return [item if isinstance(item, bytes) else str(item).encode(errors="surrogatepass") for item in names]
+
+
 def check_identity_layout(ids: Any, n_rows: int | None) -> None:
     """Refuse identities of a wrong type or shape; objects without a type of their own are checked later.
 

@@ -1,7 +1,9 @@
 """Effects of persons: scores of the marginal likelihood, a person as one record, standard deviations near zero."""
 
 import itertools
+import pickle
 import warnings
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ from tests.reference.own_newton_mutants import PERSON_MUTANTS
 import dpinfer as dpi
 from dpinfer.errors import RecordError
 from dpinfer.inference.newton.persons import EFFECT_PRIOR, bounded_effects
-from dpinfer.mechanism import RowSource, Units, _native, rows_of_arrow
+from dpinfer.mechanism import RowSource, ShardedRows, Units, _native, rows_of_arrays, rows_of_arrow
+from dpinfer.mechanism.newton import unit_parts
 from dpinfer.mechanism.newton.own_rows import OwnRows, PersonScores, kernel_scores
 from dpinfer.mechanism.newton.person_records import persons_of
 from dpinfer.models import PersonModel
@@ -201,9 +204,11 @@ def people():
     return X, y, unit
 
 
-def run(model, X, y, unit, epsilon=5.0):
+def run(model, X, y, unit, epsilon=5.0, **options):
     plan = dpi.plan_newton(model, target_epsilon=epsilon, target_delta=1e-5, n_records=400)
-    return dpi.run_newton(model, X, y, plan=plan, n_records=400, unit=unit, random_source=InsecureRNG(3))
+    return dpi.run_newton(
+        model, X, y, plan=plan, n_records=400, unit=unit, **({"random_source": InsecureRNG(3)} | options)
+    )
 
 
 def test_a_source_gives_the_bits_of_the_arrays_and_must_be_sorted(people):
@@ -235,6 +240,136 @@ def test_blocks_may_follow_each_other_in_one_place(people):
     units = {"max_rows": ROWS, "mean_rows": model.mean_rows}
     whole = run(model, X, y, Units(unit, **units))
     assert np.array_equal(run(model, source, None, Units(**units)).scores, whole.scores)
+
+
+class Here(Executor):
+    """Makes calls in this process, of which every third is lost after the work; what travels is pickled."""
+
+    calls = 0
+
+    def submit(self, function, /, *arguments):
+        self.calls += 1
+        future = Future()
+        try:
+            function, arguments = pickle.loads(pickle.dumps((function, arguments)))
+            answer = pickle.loads(pickle.dumps(function(*arguments)))
+            if self.calls % 3 == 0:
+                raise ConnectionError("the worker at 10.0.0.7 had record 8675309")
+            future.set_result(answer)
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def shards_of(places, *arrays):
+    """Return shards with these rows each, in blocks."""
+    sources = [rows_of_arrays(*(array[own] for array in arrays), block_rows=400) for own in places]
+    return ShardedRows(Here(), sources, retries=20)
+
+
+@pytest.fixture(scope="module")
+def spread():
+    """Rows of 400 people in any order, up to twice as many as are read, and the rows of each shard.
+
+    Many people are equal, in one shard and in two; one shard has a single person, and one is empty.
+    """
+    rng = np.random.default_rng(6)
+    unit = rng.permutation(np.repeat(np.arange(400), rng.integers(1, 2 * ROWS, 400)))
+    X = np.column_stack((np.zeros(unit.size), rng.integers(0, 2, unit.size)))
+    shard = np.where(unit == 7, 3, unit * 37 % 400 // 150)
+    return X, responses("binomial", rng, unit.size), unit, [np.flatnonzero(shard == k) for k in range(5)]
+
+
+def sharded(family, places, X, y, unit, **options):
+    model = model_of(family)
+    return run(model, shards_of(places, X, y, unit), None, Units(None, ROWS, model.mean_rows), **options)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_shards_give_the_bits_of_one_machine(spread, family, monkeypatch):
+    X, y, unit, places = spread
+    model = model_of(family)
+    whole = run(model, X, y, Units(unit, ROWS, model.mean_rows))
+    assert np.array_equal(sharded(family, places, X, y, unit).scores, whole.scores)
+    # Power: with numbers of their own shard, equal people of two shards have the same draws.
+    monkeypatch.setattr(unit_parts, "earlier_equals", lambda kinds: np.zeros(len(kinds), dtype=np.int64))
+    assert not np.array_equal(sharded(family, places, X, y, unit).scores, whole.scores)
+
+
+def test_a_person_in_two_shards_is_refused_before_anything_is_drawn(spread, monkeypatch):
+    X, y, unit, places = spread
+    monkeypatch.setattr(_native.PartialSum, "noisy_sum", None)
+    moved = [np.append(places[0], places[1][0]), *places[1:]]
+    for names in (unit, unit.astype(str), np.char.encode(unit.astype(str))):
+        with pytest.raises(RecordError, match="unit must be in one shard with all of its rows") as caught:
+            sharded("binomial", moved, X, y, names)
+        assert not any(character.isdigit() for character in str(caught.value))
+    # A number and its digits are one name.
+    two = [rows_of_arrays(X[:1], y[:1], unit[:1]), rows_of_arrays(X[:1], y[:1], unit[:1].astype(str))]
+    model = model_of("binomial")
+    with pytest.raises(RecordError, match="unit must be in one shard"):
+        run(model, ShardedRows(Here(), two), None, Units(None, ROWS, model.mean_rows))
+    with pytest.raises(RecordError, match="integers or strings"):
+        sharded("binomial", places, X, y, np.where(unit == 5, np.nan, unit))
+    with pytest.raises(RecordError, match="at least one row"):
+        sharded("binomial", places[4:], X, y, unit)
+    with pytest.raises(ValueError, match="all be with units"):
+        ShardedRows(Here(), [two[0], rows_of_arrays(X, y)])
+    with pytest.raises(ValueError, match="none with a RowSource or ShardedRows"):
+        run(model, shards_of(places, X, y, unit), None, Units(unit, ROWS, model.mean_rows))
+
+
+def test_missing_names_are_refused():
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table({"a": [1.0, 2.0], "b": [0.0, 1.0], "y": [1.0, 0.0], "person": [8675309, None]})
+    source = rows_of_arrow(table.to_batches, ("a", "b"), "y", "person")
+    model = model_of("binomial")
+    with ThreadPoolExecutor(1) as pool:
+        for rows in (source, ShardedRows(pool, [source])):
+            with pytest.raises(RecordError, match="unit must be known of every row") as caught:
+                run(model, rows, None, Units(None, ROWS, model.mean_rows))
+            assert "8675309" not in str(caught.value)
+
+
+@pytest.mark.parametrize("change", ["rows change places", "a person is renamed"])
+def test_shards_that_change_end_the_run(spread, change):
+    """A shuffle that is made again may put rows elsewhere: a person could be in two shards of one pass."""
+    X, y, unit, places = spread
+    passes = []
+
+    def blocks():
+        passes.append(None)
+        own, names = places[0], unit.copy()
+        if len(passes) > 6 and change == "rows change places":
+            own = own[::-1]
+        elif len(passes) > 6:
+            names[own] = np.where(names[own] == names[own][0], 7, names[own])
+        yield X[own], y[own], names[own]
+
+    others = [rows_of_arrays(X[own], y[own], unit[own]) for own in places[1:]]
+    model = model_of("binomial")
+    with ThreadPoolExecutor(1) as pool, pytest.raises(RecordError, match="same rows and units in every pass"):
+        run(
+            model, ShardedRows(pool, [RowSource(blocks, units=True), *others]), None, Units(None, ROWS, model.mean_rows)
+        )
+    assert len(passes) == 7
+
+
+def test_an_interrupted_run_of_shards_goes_on_for_one_charge(spread, tmp_path):
+    X, y, unit, places = spread
+    account = dpi.PrivacyLedger.create(tmp_path / "spent.ledger").add_dataset("tests", budget=(20.0, 1e-3))
+    options = {"checkpoint": tmp_path / "run.checkpoint", "random_source": None, "ledger": account}
+
+    def stop(done, total):
+        if done == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sharded("binomial", places, X, y, unit, progress=stop, **options)
+    with pytest.raises(RecordError, match="those of the interrupted run"):
+        sharded("binomial", places, X, 1.0 - y, unit, **options)
+    assert sharded("binomial", places, X, y, unit, **options).secure
+    assert [item.status for item in account.runs()] == ["finished"]
 
 
 def test_rows_beyond_the_largest_number_are_left_out(people):

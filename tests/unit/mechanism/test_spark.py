@@ -99,22 +99,80 @@ class Frame:
         return self
 
     def collect(self):
-        batches = [self._arrow.RecordBatch.from_pydict(dict(zip("aby", part.T, strict=True))) for part in self._parts]
-        answers = [
-            dict(row, shard=k) for k, one in enumerate(batches) for out in self._task([one]) for row in out.to_pylist()
+        batches = [
+            self._arrow.RecordBatch.from_pydict(dict(zip("abyp", [*part.T[:3], part.T[-1].astype(int)], strict=True)))
+            for part in self._parts
         ]
+        answers = []
+        for shard, one in enumerate(batches):
+            TASK["shard"] = shard
+            answers += [row for out in self._task([one]) for row in out.to_pylist()]
         return answers[::-1]
 
 
-def test_partitions_have_the_bits_of_an_array(records, monkeypatch):
+TASK = {}
+
+
+@pytest.fixture
+def tasks_here(monkeypatch):
+    context = SimpleNamespace(get=lambda: SimpleNamespace(partitionId=lambda: TASK["shard"]))
+    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(TaskContext=context))
+
+
+def test_partitions_have_the_bits_of_an_array(records, tasks_here):
     arrow = pytest.importorskip("pyarrow")
-    context = SimpleNamespace(TaskContext=SimpleNamespace(get=lambda: None))
-    monkeypatch.setitem(sys.modules, "pyspark", context)
     X, y = records
     parts = np.array_split(np.column_stack((X, y)), 3)
-    rows = _SparkRows(Frame(arrow, *parts), NAMES, "y", 0)
+    rows = _SparkRows(Frame(arrow, *parts), NAMES, "y", retries=0)
     assert bits(run(rows)) == bits(run(X, y))
     assert abs(dpi.release_count(rows, epsilon=50.0).n_records - N) < 5
+
+
+PERSONS = dpi.models.PersonModel("binomial", NAMES, max_rows=3, mean_rows=2.0, features=np.eye(2))
+
+
+def run_persons(X, y=None, unit=None):
+    plan = dpi.plan_newton(PERSONS, target_epsilon=2.0, target_delta=1e-5, n_records=N // 3)
+    units = mechanism.Units(unit, PERSONS.max_rows, PERSONS.mean_rows)
+    return dpi.run_newton(
+        PERSONS, X, y, plan=plan, n_records=N // 3, unit=units, random_source=InsecureRNG(5), n_threads=1
+    ).scores
+
+
+@pytest.fixture(scope="module")
+def visits():
+    """Rows of people, up to eight each, many of whom are equal: (X, y, person)."""
+    rng = np.random.default_rng(9)
+    y = rng.integers(0, 2, N).astype(float)
+    return rng.integers(0, 2, (N, 2)).astype(float), y, rng.integers(0, N // 3, N)
+
+
+def test_people_of_partitions_have_the_bits_of_an_array(visits, tasks_here):
+    arrow = pytest.importorskip("pyarrow")
+    X, y, person = visits
+    table = np.column_stack((X, y, person))
+    parts = [table[person % 4 == shard] for shard in range(4)]
+    whole = run_persons(X, y, person)
+    assert np.array_equal(run_persons(_SparkRows(Frame(arrow, *parts), NAMES, "y", "p", retries=0)), whole)
+    with pytest.raises(RecordError, match="unit must be in one shard"):
+        run_persons(_SparkRows(Frame(arrow, *np.array_split(table, 3)), NAMES, "y", "p", retries=0))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_spark_puts_people_together(spark, visits):
+    """Whatever partitions their rows were in."""
+    X, y, person = visits
+    rows = [(*map(float, row), float(own), int(name)) for row, own, name in zip(X, y, person, strict=True)]
+    frame = spark.createDataFrame(rows, "a double, b double, y double, `the person` long").repartition(5)
+    frame = spark.createDataFrame(frame.collect(), frame.schema)
+    spark.conf.set("spark.sql.shuffle.partitions", "3")
+    table = np.array([tuple(row) for row in frame.collect()])
+    whole = run_persons(table[:, :2], table[:, 2], table[:, 3].astype(int))
+    assert np.array_equal(run_persons(mechanism.rows_of_spark(frame, NAMES, "y", "the person")), whole)
+    missing = frame.selectExpr("a", "b", "y", "nullif(`the person`, 7) as p")
+    with pytest.raises(RecordError, match="unit must be known of every row"):
+        run_persons(mechanism.rows_of_spark(missing, NAMES, "y", "p"))
 
 
 @pytest.mark.slow

@@ -122,7 +122,7 @@ def run(X, y=None, *, n_units=2000, **options):
 
 
 def bits(release):
-    return [release.moments.tobytes(), release.scores.tobytes(), release.counts.tobytes()]
+    return [getattr(release, name).tobytes() for name in ("moments", "scores", "counts") if hasattr(release, name)]
 
 
 def test_units_of_one_row_give_the_release_of_a_run_by_rows(panel):
@@ -143,6 +143,29 @@ def test_streams_and_shuffled_rows_give_the_same_bits(panel, rng):
     assert bits(run(X[order], y[order], unit=Units(unit[order], max_rows=3))) == bits(whole)
     streamed = run(mechanism.rows_of_arrays(X, y, unit, block_rows=1000), unit=Units(max_rows=3))
     assert bits(streamed) == bits(whole)
+
+
+@pytest.mark.parametrize("target", ["model", "population"])
+def test_shards_give_the_same_bits_or_are_refused(panel, rng, target):
+    X, y, unit = (array[: len(panel[2]) // 4] for array in panel)
+    size = len(np.unique(unit))
+    model = dpi.models.LogisticRegression(3)
+    plan = dpi.plan_newton(model, target_epsilon=2.0, target_delta=1e-5, n_records=size, target=target)
+    given = {"plan": plan, "n_records": size}
+    rows, shard = (X, (y > 0.0).astype(float), unit), rng.permutation(unit.max() + 1)[unit] % 3
+    whole = dpi.run_newton(model, *rows[:2], unit=Units(unit, max_rows=3), random_source=InsecureRNG(4), **given)
+    with ThreadPoolExecutor(2) as pool:
+
+        def spread(shard):
+            orders = [rng.permutation(np.flatnonzero(shard == index)) for index in range(3)]
+            sources = [mechanism.rows_of_arrays(*(array[own] for array in rows)) for own in orders]
+            there = ShardedRows(pool, sources)
+            return dpi.run_newton(model, there, unit=Units(max_rows=3), random_source=InsecureRNG(4), **given)
+
+        assert bits(spread(shard)) == bits(whole)
+        shard[np.flatnonzero(unit == unit[0])[0]] += 1
+        with pytest.raises(RecordError, match="unit must be in one shard"):
+            spread(shard % 3)
 
 
 def test_a_parquet_file_has_a_column_of_units(panel, tmp_path):
@@ -207,15 +230,15 @@ def test_refusals(panel, tmp_path):
     with pytest.raises(ValueError, match="unit must be given"):
         run(source, **paid)
     for rows, own in ((source, Units(unit)), (RowSource(lambda: iter([(X, y)])), Units())):
-        with pytest.raises(ValueError, match="none with a RowSource"):
+        with pytest.raises(ValueError, match="none with a RowSource or"):
             run(rows, unit=own, **paid)
     with pytest.raises(ValueError, match="unit must have ids"):
         run(X, y, unit=Units(), **paid)
     with ThreadPoolExecutor(1) as pool:
-        with pytest.raises(TypeError, match="None with ShardedRows"):
+        with pytest.raises(ValueError, match="none with a RowSource or ShardedRows"):
             run(ShardedRows(pool, [mechanism.rows_of_arrays(X, y)]), unit=Units(), **paid)
-        with pytest.raises(TypeError, match="without units"):
-            ShardedRows(pool, [source])
+        with pytest.raises(ValueError, match="unit must be given"):
+            run(ShardedRows(pool, [source]), **paid)
     plan = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.1, n_steps=3)
     with pytest.raises(TypeError, match="without units"):
         dpi.run_dpvi(model(), source, plan=plan, n_records=10, max_grad_norm=1.0, ledger=people)

@@ -238,7 +238,7 @@ def _by_units(
     model: LinearRegression | LogisticRegression | PersonModel,
     adjacency: Adjacency,
     *,
-    streamed: bool,
+    rows_of: Callable[..., Any] | None = None,
     target: str = "model",
 ) -> Scenario:
     """Return a run over units of one to three rows, and neighbours with another unit."""
@@ -274,16 +274,17 @@ def _by_units(
         arrays = [place.watched(part) for part in records]
         return run_newton(
             model,
-            *([in_blocks(arrays, units=True)] if streamed else arrays[:2]),
+            *(arrays[:2] if rows_of is None else [rows_of(arrays, units=True)]),
             plan=plan,
             n_records=N_RECORDS,
             response_scale=1.0 if isinstance(model, LinearRegression) else None,
-            unit=Units(None if streamed else arrays[2], max_rows=2.0),
+            unit=Units(arrays[2] if rows_of is None else None, max_rows=2.0),
             n_threads=1,
             progress=place.progress,
         )
 
-    variant = f"{', streamed' if streamed else ''}{', population' if target == 'population' else ''}"
+    variant = {None: "", in_blocks: ", streamed"}.get(rows_of, ", sharded")
+    variant += ", population" if target == "population" else ""
     kind = f"{model.family} with persons" if isinstance(model, PersonModel) else type(model).__name__
     name = f"run_newton: {kind} by units{variant}, {adjacency.value}"
     return Scenario(name, "dpinfer.mechanism.run_newton", run, records, tuple(neighbouring), adjacency)
@@ -358,11 +359,12 @@ def _newton_scenarios() -> Iterator[Scenario]:
     yield _newton("logistic", logistic)
     yield _newton("logistic, declared moments", LogisticRegression(2, feature_moments=_INDICATORS))
     yield _newton("logistic, streamed", logistic, rows=in_blocks, adjacency=Adjacency.ZERO_OUT)
-    yield _by_units(linear, Adjacency.ADD_REMOVE, streamed=False)
-    yield _by_units(logistic, Adjacency.REPLACE_ONE, streamed=True)
+    yield _by_units(linear, Adjacency.ADD_REMOVE)
+    yield _by_units(logistic, Adjacency.REPLACE_ONE, rows_of=in_blocks)
     persons: dict[str, Any] = {"max_rows": 2, "mean_rows": 2.0, "features": np.eye(2)}
-    yield _by_units(PersonModel("gaussian", ("a", "b"), **persons), Adjacency.ADD_REMOVE, streamed=False)
-    yield _by_units(PersonModel("binomial", ("a", "b"), slope=1, **persons), Adjacency.REPLACE_ONE, streamed=True)
+    yield _by_units(PersonModel("gaussian", ("a", "b"), **persons), Adjacency.ADD_REMOVE)
+    yield _by_units(PersonModel("binomial", ("a", "b"), slope=1, **persons), Adjacency.REPLACE_ONE, rows_of=in_blocks)
+    yield _by_units(PersonModel("poisson", ("a", "b"), **persons), Adjacency.ADD_REMOVE, rows_of=in_shards)
     yield _newton("logistic, sharded", logistic, rows=in_shards, ledger=True, checkpoint=True)
     yield _newton("logistic, ledger and checkpoint", logistic, ledger=True, checkpoint=True)
     yield _newton("probit, replaced", ProbitRegression(2, fit_intercept=True), adjacency=Adjacency.REPLACE_ONE)
@@ -385,8 +387,8 @@ def _newton_scenarios() -> Iterator[Scenario]:
     blanked = LogisticRegression(2, survey_weights=weights)
     yield _newton("population, logistic, weighted", blanked, target="population", adjacency=Adjacency.ZERO_OUT)
     yield _newton("population, weighted, streamed", surveyed, target="population", rows=in_blocks)
-    yield _by_units(surveyed, Adjacency.ADD_REMOVE, streamed=False, target="population")
-    yield _by_units(logistic, Adjacency.REPLACE_ONE, streamed=True, target="population")
+    yield _by_units(surveyed, Adjacency.ADD_REMOVE, target="population")
+    yield _by_units(logistic, Adjacency.REPLACE_ONE, rows_of=in_shards, target="population")
     yield _in_clusters(linear, Adjacency.ADD_REMOVE)
     yield _in_clusters(logistic, Adjacency.REPLACE_ONE)
     own_model = own_logistic()

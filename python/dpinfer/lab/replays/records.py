@@ -128,10 +128,15 @@ class _Here(Executor):
         return future
 
 
-def in_shards(arrays: Sequence[Any]) -> ShardedRows:
-    """Return records as two shards."""
+def in_shards(arrays: Sequence[Any], *, units: bool = False) -> ShardedRows:
+    """Return records as two shards, of even units and of odd ones."""
+
+    def blocks(index: int) -> Iterator[Any]:
+        whole = [np.asarray(array) for array in arrays]
+        own = whole[-1] % 2 == index if units else np.array_split(np.arange(len(whole[0])), 2)[index]
+        yield tuple(array[own] for array in whole)
 
     def shard(index: int) -> RowSource:
-        return RowSource(lambda: iter([tuple(np.array_split(np.asarray(array), 2)[index] for array in arrays)]))
+        return RowSource(partial(blocks, index), units=units)
 
     return ShardedRows(_Here(), [shard(0), shard(1)])

@@ -88,9 +88,12 @@ class ReadRecords(ABC):
     ----------
     n_rows : int
         How many there are: private under add/remove adjacency.
+    kinds : (N, 4) array of 64-bit words
+        Hashes of records whose contributions depend on the number of equal ones before them; else none.
     """
 
     n_rows: int
+    kinds: npt.NDArray[np.uint64] = np.empty((0, 4), dtype=np.uint64)
     own_noise: ClassVar[bool] = False
     secure: ClassVar[bool] = True
 

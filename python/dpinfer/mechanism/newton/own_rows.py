@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,6 +34,7 @@ __all__ = [
     "OwnRows",
     "PersonScores",
     "draw_sizes",
+    "earlier_equals",
     "kernel_scores",
     "score_matrix",
     "score_vector",
@@ -70,7 +72,7 @@ def _seed(row: bytes, number: int) -> Words:
     return np.frombuffer(digest, dtype="<u8")
 
 
-def _earlier_equals(digests: Words) -> npt.NDArray[np.int64]:
+def earlier_equals(digests: Words) -> npt.NDArray[np.int64]:
     """Return the number of equal rows before each row of (N, k), (N,)."""
     order = np.lexsort(digests.T)  # stable: equal rows stay in their order
     begins = np.ones(len(order), dtype=bool)
@@ -91,20 +93,25 @@ class OwnRows:
     ----------
     features : (N, p) array
     response : (N,) array, or (N, max_rows) of persons
-    seeds : (N, 2) array of 64-bit words
+    seeds, kinds : (N, 2) and (N, 4) arrays of 64-bit words
+        `kinds` are hashes of the records, the same of equal ones.
     """
 
     features: npt.NDArray[np.floating]
     response: FloatArray
     seeds: Words
     n_threads: int = 1
+    kinds: Words | None = None
 
     @classmethod
-    def of(cls, features: npt.NDArray[np.floating], response: FloatArray, n_threads: int = 1) -> "OwnRows":
+    def of(
+        cls, features: npt.NDArray[np.floating], response: FloatArray, n_threads: int = 1, numbers: Any = None
+    ) -> "OwnRows":
         """Return the rows of checked records.
 
         A seed is a hash of the record and of the number of equal records before it: so equal records have different
-        draws, and the seeds of the others do not change when a record is added or removed at any place.
+        draws, and the seeds of the others do not change when a record is added or removed at any place.  `numbers` has
+        that of each record where others are elsewhere.
         """
         digests, seeds = (np.empty((len(response), words), dtype="<u8") for words in (4, 2))
         for first in range(0, len(response), _BLOCK):
@@ -113,11 +120,11 @@ class OwnRows:
             found = b"".join(hashlib.blake2b(row, digest_size=32).digest() for row in rows)
             digests[block] = np.frombuffer(found, dtype="<u8").reshape(-1, 4)
             seeds[block] = [_seed(row, 0) for row in rows]
-        number = _earlier_equals(digests)
+        number = earlier_equals(digests) if numbers is None else numbers
         for place in np.flatnonzero(number):
             (row,) = _joined(features[place : place + 1], response[place : place + 1])
             seeds[place] = _seed(row.tobytes(), int(number[place]))
-        return cls(features, response, seeds, n_threads)
+        return cls(features, response, seeds, n_threads, digests)
 
     @classmethod
     def without_draws(cls, features: npt.NDArray[np.floating], response: FloatArray, n_threads: int = 1) -> "OwnRows":
@@ -150,6 +157,8 @@ class OwnRecords(ReadRecords):
         Whether contributions draw responses.
     n_threads : int
         For compiled scores.
+    numbers : (N,) array, optional
+        Of equal records before each, where others are elsewhere.
     """
 
     def __init__(
@@ -159,9 +168,13 @@ class OwnRecords(ReadRecords):
         *,
         drawn: bool = True,
         n_threads: int = 1,
+        numbers: Any = None,
     ) -> None:
-        self._rows = (OwnRows.of if drawn else OwnRows.without_draws)(features, response, n_threads)
+        make = partial(OwnRows.of, numbers=numbers) if drawn else OwnRows.without_draws
+        self._rows = make(features, response, n_threads)
         self.n_rows = len(self._rows.response)
+        if self._rows.kinds is not None:
+            self.kinds = self._rows.kinds
 
     def arrays(self) -> Iterable[npt.NDArray[Any]]:
         """Return features and responses."""

@@ -24,15 +24,16 @@ from dpinfer.mechanism.checkpoint import tag_of_records
 from dpinfer.mechanism.newton.contributions import Query, ReadRecords, Rows
 from dpinfer.mechanism.newton.joint import UnitScores
 from dpinfer.mechanism.newton.plan import NewtonPlan
+from dpinfer.mechanism.newton.unit_parts import UnitParts, check_unit_rows, sorted_by_unit
 from dpinfer.mechanism.noise_keys import noise_key
 from dpinfer.mechanism.private_run import PrivateRun
-from dpinfer.mechanism.records import check_records, check_rows
+from dpinfer.mechanism.records import check_rows
 from dpinfer.mechanism.silos.rows import SESSION
 from dpinfer.mechanism.sources.held import records_of
 from dpinfer.mechanism.sources.row_source import Arrays, Records, RowSource, total_rows
 from dpinfer.mechanism.sources.sparse import SparseFeatures
 from dpinfer.mechanism.sums.parts import integers_of_part
-from dpinfer.mechanism.units import Clusters, Units, check_identities
+from dpinfer.mechanism.units import Clusters, Units
 
 
 @dataclass(frozen=True)
@@ -357,17 +358,18 @@ class ClusteredRecords(UnitRecords):
             query.add(total, self._rows)
 
 
-def _open_units(model: Any, records: Records, units: Units | Clusters, *, n_threads: int) -> UnitRecords:
-    def check(features: Any, response: Any, ids: Any) -> Arrays:
-        rows = check_records(model, features, response)
-        return (*rows, check_identities(ids, len(rows[0])))
+def _read_units(model: Any, n_threads: int, rows: Arrays, numbers: Any) -> UnitRecords:
+    return UnitRecords(lambda: [rows], intercept=model.fit_intercept, n_threads=n_threads)
 
+
+def _open_units(model: Any, records: Records, units: Units | Clusters, *, n_threads: int) -> ReadRecords:
+    check = partial(check_unit_rows, model)
+    if "parts" in records.demands:
+        return UnitParts(records, check, partial(_read_units, model, n_threads))
     if records.held is None:
         source = records.source().checked(check)
         return UnitRecords(lambda: source, intercept=model.fit_intercept, n_threads=n_threads)
-    *rows, unit = check(*records.held, units.ids)
-    order = np.argsort(unit, kind="stable")
-    block = [np.ascontiguousarray(array[order]) for array in (*rows, unit)]
+    block = sorted_by_unit(check(*records.held, units.ids))
     if isinstance(units, Clusters):
         return ClusteredRecords(block, intercept=model.fit_intercept, n_threads=n_threads)
     return UnitRecords(lambda: [block], intercept=model.fit_intercept, n_threads=n_threads)

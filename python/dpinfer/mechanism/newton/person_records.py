@@ -4,51 +4,50 @@
 rows, up to the public largest number, in the order in which they were given (docs/derivations/people.md).
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer.errors import RecordError
+from dpinfer.mechanism.newton.contributions import ReadRecords
 from dpinfer.mechanism.newton.own_rows import OwnRecords
-from dpinfer.mechanism.records import check_records
+from dpinfer.mechanism.newton.unit_parts import UnitParts, check_unit_rows, rows_of_part, sorted_by_unit
 from dpinfer.mechanism.sources.held import records_of
-from dpinfer.mechanism.units import Units, check_identities
+from dpinfer.mechanism.sources.row_source import Arrays
+from dpinfer.mechanism.units import Units
 from dpinfer.models.person_model import PersonModel
 
 
-def open_persons(model: PersonModel, X: Any, y: Any, units: Units, *, n_threads: int) -> OwnRecords:
-    """Check the rows, and return persons as passes read them; those of a source are held in memory, too.
+def open_persons(model: PersonModel, X: Any, y: Any, units: Units, *, n_threads: int) -> ReadRecords:
+    """Check the rows, and return persons as passes read them: held in memory, those of shards where they are.
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
     Parameters
     ----------
-    X : (N, p) array, or RowSource of (X, y, unit)
+    X : (N, p) array, or RowSource of (X, y, unit), or ShardedRows of such
     y : (N,) array or None
 
     Raises
     ------
     RecordError
-        If the records cannot be used, or units of a source are not in increasing order.
+        If the records cannot be used, units of a source are not in increasing order, or one is in two shards.
+    RuntimeError
+        If a shard could not be read.
     """
-
-    def check(features: Any, response: Any, ids: Any) -> tuple[npt.NDArray[Any], ...]:
-        rows = check_records(model, features, response)
-        return (*rows, check_identities(ids, len(rows[0])))
-
     records = records_of(X, y)
-    if records.held is not None:
-        features, response, unit = check(*records.held, units.ids)
-        order = np.argsort(unit, kind="stable")
-        return OwnRecords(*persons_of(model, features[order], response[order], unit[order]), n_threads=n_threads)
-    # Copies: a source may put the next block in the place of one.
-    blocks = [tuple(np.array(part) for part in block) for block in records.source().checked(check)]
-    features, response, unit = (np.concatenate(part) for part in zip(*blocks, strict=True))
-    if np.any(unit[1:] < unit[:-1]):
-        raise RecordError("unit must increase: the rows must be sorted by their units")
-    return OwnRecords(*persons_of(model, features, response, unit), n_threads=n_threads)
+    check, read = partial(check_unit_rows, model), partial(_read_persons, model, n_threads)
+    if "parts" in records.demands:
+        return UnitParts(records, check, read)
+    if records.held is None:
+        return read(rows_of_part(records.source(), check, in_order=True), None)
+    return read(sorted_by_unit(check(*records.held, units.ids)), None)
+
+
+def _read_persons(model: PersonModel, n_threads: int, rows: Arrays, numbers: Any) -> OwnRecords:
+    return OwnRecords(*persons_of(model, *rows), n_threads=n_threads, numbers=numbers)
 
 
 def persons_of(

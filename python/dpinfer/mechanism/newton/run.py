@@ -303,7 +303,7 @@ def _check_sizes(model: GeneralizedLinearModel) -> None:
 def _takes(model: Any, plan: NewtonPlan, unit: Units | Clusters | None) -> tuple[str, ...]:
     """Return what the run can do with records."""
     if isinstance(model, OwnModel):
-        return ("blocks", "units", "sites") if isinstance(model, PersonModel) else ("sites",)
+        return ("blocks", "units", "parts", "sites") if isinstance(model, PersonModel) else ("sites",)
     of_rows = () if unit is not None else ("sparse",) if has_weights(model) else ("sparse", "cuda")
     return ("blocks", "units", "parts", "sites", *of_rows)
 
@@ -315,13 +315,13 @@ def _check_unit(unit: Units | Clusters | None, records: Records, adjacency: Adja
         return
     if not isinstance(unit, (Units, Clusters)):
         raise TypeError(f"unit must be Units or Clusters, got {type(unit).__name__}")
-    if records.demands.keys() & {"parts", "sites"}:
+    if "sites" in records.demands:
         raise TypeError(
             f"unit must be None with {type(records).__name__}: it cannot check that each unit is in one part only; "
             "give each unit one row, in one of them"
         )
     if (records.held is None) != (unit.ids is None) or (records.held is None) != records.units:
-        raise ValueError("unit must have ids with an array, and none with a RowSource, whose blocks are (X, y, unit)")
+        raise ValueError("unit must have ids with an array, and none with a RowSource or ShardedRows of (X, y, unit)")
     if records.held is not None:
         check_identity_layout(unit.ids, (known_shape(records.held[0]) or (None,))[0])
     if adjacency is Adjacency.ZERO_OUT:

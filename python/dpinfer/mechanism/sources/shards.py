@@ -15,6 +15,15 @@ from dpinfer.mechanism.sources.row_source import Records, RowSource
 T = TypeVar("T")
 
 
+class Each(tuple[Any, ...]):
+    """What :meth:`ShardedRows.each_part` gives to each shard its own item of."""
+
+    @staticmethod
+    def own(public: Sequence[Any], shard: int) -> list[Any]:
+        """Return what a shard is given of these."""
+        return [item[shard] if isinstance(item, Each) else item for item in public]
+
+
 class ShardedRows(Records):
     """Shards of the records, each read by a worker, as `X` of a run.
 
@@ -30,7 +39,8 @@ class ShardedRows(Records):
         Such as a ``ProcessPoolExecutor``; for Dask see :func:`rows_of_dask`.
     sources : sequence of RowSource
         One for each shard; a record in two shards counts twice.  They are sent to the workers: pickled, unless
-        the workers are threads.
+        the workers are threads.  With units each of them is in one shard with all of its rows, in any order; a run with
+        ``unit=`` makes sure of it, and holds a shard's rows in the worker's memory.
     retries : int
         How often a shard is tried again when its worker is lost.
     timeout : float, optional
@@ -50,8 +60,9 @@ class ShardedRows(Records):
         self.sources = tuple(sources)
         if not self.sources or not all(isinstance(source, RowSource) for source in self.sources):
             raise TypeError("sources must be a sequence of at least one RowSource")
-        if any(source.units for source in self.sources):
-            raise TypeError("sources must be without units: that no unit is in two shards cannot be checked")
+        self.units = self.sources[0].units
+        if any(source.units is not self.units for source in self.sources):
+            raise ValueError("sources must all be with units, or all without")
         files = [file for source in self.sources for file in source.files]
         if len({id(source) for source in self.sources}) < len(self.sources) or len(set(files)) < len(files):
             raise ValueError("sources must differ: two of these read the same records, which would count twice")
@@ -66,10 +77,11 @@ class ShardedRows(Records):
     def demands(self) -> Mapping[str, str]:
         """A run that sums parts."""
         text = "{name} must be an array or a RowSource: a run that samples rows needs them in one place"
-        return {"parts": text}
+        units = {"units": "{name} must be shards without units: this run protects rows"} if self.units else {}
+        return units | {"parts": text}
 
     def each_part(self, function: Callable[..., T], *public: Any) -> list[T]:
-        """Return ``function(source, *public)`` of every shard, when all have arrived.
+        """Return ``function(source, *public)`` of every shard, when all have arrived, of :class:`Each` its own.
 
         **Privacy.** The function reads the records.
 
@@ -85,7 +97,10 @@ class ShardedRows(Records):
         for _ in range(self._tries):
             missing = [index for index in range(len(self.sources)) if index not in found]
             try:
-                waiting = {index: self._executor.submit(function, self.sources[index], *public) for index in missing}
+                waiting = {
+                    index: self._executor.submit(function, self.sources[index], *Each.own(public, index))
+                    for index in missing
+                }
             except DpinferError:
                 raise
             except Exception as error:

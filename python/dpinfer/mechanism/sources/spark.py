@@ -12,7 +12,7 @@ import numpy as np
 
 from dpinfer._validate import check_integer
 from dpinfer.errors import BackendUnavailableError, DpinferError, RecordError
-from dpinfer.mechanism.sources.shards import ShardedRows, lost_shards
+from dpinfer.mechanism.sources.shards import Each, ShardedRows, lost_shards
 from dpinfer.mechanism.sources.streams import rows_of_arrow
 
 T = TypeVar("T")
@@ -20,7 +20,9 @@ T = TypeVar("T")
 _SCHEMA = "shard int, refused boolean, answer string"
 
 
-def rows_of_spark(frame: Any, features: Sequence[str], response: str | None = None, *, retries: int = 3) -> ShardedRows:
+def rows_of_spark(
+    frame: Any, features: Sequence[str], response: str | None = None, unit: str | None = None, *, retries: int = 3
+) -> ShardedRows:
     """Return the rows of a Spark data frame, which its workers read where they are.
 
     A pass is one job: each partition is summed by a task, through ``mapInArrow``.  Spark computes the partition of a
@@ -38,6 +40,10 @@ def rows_of_spark(frame: Any, features: Sequence[str], response: str | None = No
         Names of the columns of X, in the model's order.
     response : str, optional
         Name of the column of y.
+    unit : str, optional
+        Name of the column of units, for a run with ``unit=``.  The frame is shuffled so that all rows of a unit are in
+        one partition, of ``spark.sql.shuffle.partitions``, in the order of the frame.  That must be the same in every
+        pass: a frame that comes of a join or a shuffle of its own is to be written first.
     retries : int
         How often a pass is tried again when its job has failed.
 
@@ -55,20 +61,33 @@ def rows_of_spark(frame: Any, features: Sequence[str], response: str | None = No
     if not isinstance(frame, DataFrame):
         raise TypeError(f"frame must be a pyspark.sql.DataFrame, got {type(frame).__name__}")
     # Checks only the names' type, not their existence.
-    rows_of_arrow(tuple, features, response)
-    names = tuple(dict.fromkeys((*features, *(() if response is None else (response,)))))
+    rows_of_arrow(tuple, features, response, unit)
+    names = tuple(dict.fromkeys((*features, *(name for name in (response, unit) if name is not None))))
     absent = [name for name in names if name not in frame.columns]
     if absent:
-        raise ValueError(f"features and response must name columns, and {', '.join(absent)} is none")
-    return _SparkRows(frame.select(*(f"`{name}`" for name in names)), tuple(features), response, retries)
+        raise ValueError(f"features, response and unit must name columns, and {', '.join(absent)} is none")
+    rows = frame.select(*(f"`{name}`" for name in names))
+    return _SparkRows(rows if unit is None else _by_unit(rows, unit), tuple(features), response, unit, retries=retries)
+
+
+def _by_unit(rows: Any, unit: str) -> Any:
+    """Return the frame with the rows of a unit in one partition, in their order."""
+    from pyspark.sql.functions import monotonically_increasing_id
+
+    place = "_" * (1 + max(map(len, rows.columns)))
+    n_parts = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions"))
+    placed = rows.withColumn(place, monotonically_increasing_id())
+    return placed.repartition(n_parts, f"`{unit}`").sortWithinPartitions(f"`{place}`").drop(place)
 
 
 class _SparkRows(ShardedRows):
     """Partitions of a frame, in place of an executor's shards."""
 
-    def __init__(self, frame: Any, features: tuple[str, ...], response: str | None, retries: int) -> None:
-        self.n_features = len(features)
-        self._frame, self._columns = frame, (features, response)
+    def __init__(
+        self, frame: Any, features: tuple[str, ...], response: str | None, unit: str | None = None, *, retries: int
+    ) -> None:
+        self.n_features, self.units = len(features), unit is not None
+        self._frame, self._columns = frame, (features, response, unit)
         self._tries = 1 + check_integer("retries", retries, 0)
 
     def each_part(self, function: Callable[..., T], *public: Any) -> list[T]:
@@ -93,21 +112,27 @@ class _Task:
     """A partition's task, which is sent to the worker."""
 
     def __init__(
-        self, function: Callable[..., Any], public: tuple[Any, ...], features: tuple[str, ...], response: str | None
+        self,
+        function: Callable[..., Any],
+        public: tuple[Any, ...],
+        features: tuple[str, ...],
+        response: str | None,
+        unit: str | None,
     ) -> None:
-        self._function, self._public, self._columns = function, public, (features, response)
+        self._function, self._public, self._columns = function, public, (features, response, unit)
 
     def __call__(self, batches: Iterator[Any]) -> Iterable[Any]:
         import pyarrow
         from pyspark import TaskContext
 
         source = rows_of_arrow(lambda: batches, *self._columns)
-        try:
-            refused, answer = False, json.dumps(_encoded(self._function(source, *self._public)))
-        except DpinferError as error:
-            refused, answer = True, str(error)
         context = TaskContext.get()
         shard = 0 if context is None else context.partitionId()
+        try:
+            answer = json.dumps(_encoded(self._function(source, *Each.own(self._public, shard))))
+            refused = False
+        except DpinferError as error:
+            refused, answer = True, str(error)
         columns = [pyarrow.array([shard], pyarrow.int32()), pyarrow.array([refused]), pyarrow.array([answer])]
         yield pyarrow.RecordBatch.from_arrays(columns, names=["shard", "refused", "answer"])
 

@@ -360,7 +360,7 @@ def _numbers(column: Any) -> Array:
 def _identities(column: Any) -> Array:
     """Return an Arrow column of integers or strings, without nulls."""
     if column.null_count:
-        raise ValueError("a unit without a name")
+        raise RecordError("unit must be known of every row, and is missing in at least one")
     values = np.asarray(column.to_numpy() if hasattr(column, "chunks") else column.to_numpy(zero_copy_only=False))
     return values.astype(np.str_) if values.dtype.kind == "O" else values
 

@@ -1,0 +1,144 @@
+"""Units in several places: each with all of its rows in one of them.
+
+**Privacy.** What travels is as private as the records; noise is drawn by the mechanism, when all parts have answered.
+"""
+
+import copy
+import hashlib
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._float_environment import standard_arithmetic
+from dpinfer.errors import RecordError
+from dpinfer.mechanism import _native
+from dpinfer.mechanism.checkpoint import tag_of_records
+from dpinfer.mechanism.newton.contributions import Query, ReadRecords
+from dpinfer.mechanism.newton.own_rows import earlier_equals
+from dpinfer.mechanism.records import check_records
+from dpinfer.mechanism.sources.row_source import Arrays, Records, RowSource, total_rows
+from dpinfer.mechanism.sources.shards import Each
+from dpinfer.mechanism.sums.parts import integers_of_part
+from dpinfer.mechanism.units import check_identities, unit_names
+
+_NAME_BYTES = 16  # two of 2**31 names have one hash with probability 2**-67, which would refuse a run
+
+
+def check_unit_rows(model: Any, features: Any, response: Any, ids: Any) -> Arrays:
+    """Return checked features, responses and units of rows."""
+    rows = check_records(model, features, response)
+    return (*rows, check_identities(ids, len(rows[0])))
+
+
+def sorted_by_unit(rows: Arrays) -> Arrays:
+    """Return rows in increasing order of their units, the last array; those of a unit stay in their order."""
+    order = np.argsort(rows[-1], kind="stable")
+    return [np.ascontiguousarray(array[order]) for array in rows]
+
+
+class UnitParts(ReadRecords):
+    """Units in several places, each with all of its rows in one of them, which the first pass makes sure of.
+
+    **Privacy.** Parts give the caller hashes of the names of their units and of their records, and integers: all are
+    as private as the records.  Integers are made in the call that compares the part with what it was at first, so that
+    no unit is in two of the parts of any pass (docs/derivations/units.md).
+
+    Parameters
+    ----------
+    check : callable
+        Returns checked (features, response, unit) of a block.
+    read : callable
+        Returns :class:`ReadRecords` from rows sorted by their units, and the numbers of equal records, or None.
+
+    Raises
+    ------
+    RecordError
+        If rows of a unit are in two parts, or there are no rows.
+    """
+
+    def __init__(
+        self, records: Records, check: Callable[..., Arrays], read: Callable[[Arrays, Any], ReadRecords]
+    ) -> None:
+        self._parts, self._public = records, (check, read)
+        found = records.each_part(_look_at_part, *self._public, secrets.token_bytes(_NAME_BYTES))
+        names, kinds = (
+            [np.frombuffer(part[place], dtype="<u8").reshape(-1, width) for part in found]
+            for place, width in ((1, _NAME_BYTES // 8), (2, 4))
+        )
+        self.n_rows = total_rows([len(part) or None for part in names])
+        if np.any(earlier_equals(np.concatenate(names))):
+            raise RecordError("unit must be in one shard with all of its rows: at least one has rows in two shards")
+        # Equal records have numbers, as if they were in one place.
+        numbers = np.split(earlier_equals(np.concatenate(kinds)), np.cumsum([len(part) for part in kinds])[:-1])
+        self._seen = Each((part[0], own) for part, own in zip(found, numbers, strict=True))
+
+    def arrays(self) -> Iterable[npt.NDArray[Any]]:
+        """Return a hash of each part's records."""
+        return [np.frombuffer(tag, dtype=np.uint8) for tag, _ in self._seen]
+
+    def add(self, total: _native.PartialSum, query: Query) -> None:
+        """Add all parts' sums, when all have arrived.
+
+        Raises
+        ------
+        RecordError
+            If a part gives other rows than before.
+        RuntimeError
+            If one could not be read.
+        """
+        for integers in self._parts.each_part(_add_units, *self._public, self._seen, query, total.max_norm):
+            total.merge(integers.copy())
+
+
+def rows_of_part(source: RowSource, check: Callable[..., Arrays], *, in_order: bool = False) -> Arrays:
+    """Return all rows of a part, sorted by their units; nothing of a part without rows.
+
+    Raises RecordError if they are to be sorted already, and are not, or there are none.
+    """
+    # Copies: a source may put the next block in the place of one.
+    blocks = [[np.array(array) for array in block] for block in source.each(check)]
+    if blocks or in_order:
+        total_rows([len(block[0]) for block in blocks])
+    rows = [np.concatenate(arrays) for arrays in zip(*blocks, strict=True)]
+    if in_order and np.any(rows[-1][1:] < rows[-1][:-1]):
+        raise RecordError("unit must increase: the rows must be sorted by their units")
+    return sorted_by_unit(rows) if rows else ()
+
+
+def _look_at_part(
+    source: RowSource, check: Callable[..., Arrays], read: Callable[..., Any], key: bytes
+) -> tuple[bytes, bytes, bytes]:
+    """Return a hash of all rows, hashes of the names of units, which tell nobody without the key, and of records."""
+    rows = rows_of_part(source, check)
+    if not rows:
+        return b"", b"", b""
+    names = [hashlib.blake2b(name, key=key, digest_size=_NAME_BYTES).digest() for name in unit_names(rows[-1])]
+    return _tag_of_rows(rows), b"".join(names), read(rows, None).kinds.tobytes()
+
+
+@standard_arithmetic()
+def _add_units(
+    source: RowSource,
+    check: Callable[..., Arrays],
+    read: Callable[..., Any],
+    seen: tuple[bytes, npt.NDArray[np.int64]],
+    query: Query,
+    max_norm: float,
+) -> npt.NDArray[np.int64]:
+    """Return the integers of a part that is as it was."""
+    query = copy.deepcopy(query)
+    total = _native.PartialSum(length=query.length, max_norm=max_norm)
+    tag, numbers = seen
+    rows = rows_of_part(source, check)
+    if (_tag_of_rows(rows) if rows else b"") != tag:
+        raise RecordError("X must give the same rows and units in every pass, and a shard gave others")
+    if rows:
+        read(rows, numbers).add(total, query)
+    return integers_of_part(total)
+
+
+def _tag_of_rows(rows: Arrays) -> bytes:
+    return tag_of_records(b"", [*rows[:-1], np.ascontiguousarray(rows[-1]).view(np.uint8)])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._float_environment import standard_arithmetic
+from dpinfer._surroundings import standard_arithmetic
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.checkpoint import tag_of_records

@@ -100,7 +100,10 @@ def test_a_prior_that_the_weights_contradict_is_one_that_expects_them(rng, kind,
     assert (
         (posterior.diagnostics.prior_pvalue < 0.005) == ("prior" in posterior.diagnostics.warnings) == (declared < 1.0)
     )
-    assert ("one 256 times as wide" in posterior.diagnostics.verdict) == (declared < 1.0)
+    assert ("a prior 256 times as wide" in posterior.diagnostics.verdict) == (declared < 1.0)
+    # Shares of a width, exports and priors with a learned scale read the prior that was used.
+    assert posterior.model.prior_scale == declared * (256.0 if declared < 1.0 else 1.0)
+    assert np.all(posterior.decompose().shares[3, : found.size] < 0.02)
 
 
 @pytest.mark.statistical

@@ -1,6 +1,7 @@
 """From the release of a private Newton run for the population's coefficients to their posterior."""
 
 import math
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -52,7 +53,7 @@ class _Population:
 
     release: PopulationSums
     model: GeneralizedLinearModel | OwnModel
-    wider: float = 1.0  # the prior's standard deviations over the declared ones
+    wider: float = 1.0  # the prior's standard deviations over the declared ones, for the verdict
 
     @cached_property
     def sizes(self) -> SizeShares:
@@ -200,9 +201,20 @@ class _Population:
     def prior_variance(self) -> float | FloatArray:
         """Of each weight."""
         if isinstance(self.model, OwnModel):
-            return np.square(self.wider * self.model.parameters.prior_scale)
+            return np.square(self.model.parameters.prior_scale)
         scale = self.residual_variance[0] if isinstance(self.model, LinearRegression) else 1.0
-        return (self.wider * self.model.prior_scale) ** 2 * scale
+        return self.model.prior_scale**2 * scale
+
+    def widened(self, times: float) -> "_Population":
+        """Return the same under a prior that is so many times as wide."""
+        if isinstance(self.model, OwnModel):
+            model = copy(self.model)
+            model.parameters = copy(model.parameters)
+            model.parameters.prior_scale = times * model.parameters.prior_scale
+            return replace(self, model=model, wider=times * self.wider)
+        return replace(
+            self, model=replace(self.model, prior_scale=times * self.model.prior_scale), wider=times * self.wider
+        )
 
     def curvatures(self, size: int, rng: np.random.Generator | None) -> FloatArray:
         """Return draws of the bread at its point, (size, d, d); without `rng`, the released one."""
@@ -310,8 +322,7 @@ class _Population:
             )
         if prior_pvalue < _PRIOR_LEVEL:
             found["prior"] = (
-                f"the weights are larger than their prior expects (p = {prior_pvalue:.2g}), and intervals are those of "
-                f"one {self.wider:g} times as wide: use a larger prior_scale"
+                f"the weights are larger than their prior expects (p = {prior_pvalue:.2g}): use a larger prior_scale"
             )
         return found
 
@@ -369,7 +380,7 @@ def population_posterior(release: PopulationSums, request: OwnPopulationRequest)
     # Least squares do not know the prior: where it contradicts them, it is one that expects weights of their size.
     left = conflict
     while conflict < _DOUBTED and left < _EXPECTED and population.wider < _WIDEST:
-        population = replace(population, wider=_WIDER * population.wider)
+        population = population.widened(_WIDER)
         theta, error, left = _theta(population, request.seed)
     found = population.warnings(conflict)
     return Posterior(
@@ -377,7 +388,7 @@ def population_posterior(release: PopulationSums, request: OwnPopulationRequest)
         method="newton",
         prior="model",
         distribution=theta,
-        model=model,
+        model=population.model,
         guarantee=release.guarantee,
         diagnostics=PosteriorDiagnostics(
             n_steps_used=release.scores.shape[0],
@@ -447,6 +458,11 @@ def _verdict(population: _Population, found: dict[str, str]) -> str:
     if found:
         told = "; ".join(found.values())
         said += f"  {told[0].upper()}{told[1:]}."
+    if population.wider > 1.0:
+        said += (
+            f"  The declared prior expects smaller {what}: intervals are those of a prior {population.wider:g} times "
+            "as wide."
+        )
     if population.n_unresolved:
         said += (
             f"  The privacy noise hides {population.n_unresolved} of {population.release.n_coef} directions of the "

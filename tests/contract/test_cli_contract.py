@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dpinfer as dpi
-from dpinfer.cli import errors
+from dpinfer.cli import arguments
 from dpinfer.cli.main import build_parser, main
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,13 @@ def test_documented_lines_parse(line):
 
 
 def test_exit_codes():
-    codes = (errors.EXIT_DONE, errors.EXIT_FAILED, errors.EXIT_USAGE, errors.EXIT_BUDGET, errors.EXIT_INTERRUPTED)
+    codes = (
+        arguments.EXIT_DONE,
+        arguments.EXIT_FAILED,
+        arguments.EXIT_USAGE,
+        arguments.EXIT_BUDGET,
+        arguments.EXIT_INTERRUPTED,
+    )
     assert codes == (0, 1, 2, 3, 130)
 
 

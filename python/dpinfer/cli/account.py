@@ -6,8 +6,7 @@ from typing import Any
 
 from dpinfer.accounting import PrivacyPlan
 from dpinfer.accounting.guarantee import rounded_up
-from dpinfer.cli.arguments import integer, interval
-from dpinfer.cli.errors import EXIT_DONE, public_arguments
+from dpinfer.cli.arguments import EXIT_DONE, integer, interval, public_arguments
 
 
 def add_parser(verbs: Any) -> None:

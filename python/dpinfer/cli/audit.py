@@ -9,8 +9,7 @@ from typing import Any
 
 from dpinfer import plots
 from dpinfer.auditing import audit
-from dpinfer.cli.arguments import integer, interval, method
-from dpinfer.cli.errors import EXIT_DONE, EXIT_FAILED, public_arguments
+from dpinfer.cli.arguments import EXIT_DONE, EXIT_FAILED, integer, interval, method, public_arguments
 from dpinfer.cli.output import files_text, output_folder
 from dpinfer.cli.pictures import draw_picture
 

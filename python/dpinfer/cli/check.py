@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpinfer._sinks import aligned, printable, shortened, terminal_text
-from dpinfer.cli.errors import EXIT_DONE, EXIT_FAILED
+from dpinfer.cli.arguments import EXIT_DONE, EXIT_FAILED
 from dpinfer.tabular import ColumnCheck, HeaderCheck, Schema, TableCheck, check_table
 from dpinfer.tabular.checking import NOTICE
 from dpinfer.tabular.columns import CategoricalColumn, ContinuousColumn

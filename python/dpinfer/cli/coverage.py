@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpinfer.cli.arguments import integer, interval
-from dpinfer.cli.errors import EXIT_DONE, public_arguments
+from dpinfer.cli.arguments import EXIT_DONE, integer, interval, public_arguments
 from dpinfer.cli.output import OutputFolder, files_text, output_folder
 from dpinfer.cli.pictures import draw_picture
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.cli.errors import EXIT_DONE
+from dpinfer.cli.arguments import EXIT_DONE
 from dpinfer.cli.formula import write_regression
 from dpinfer.cli.output import OutputFolder
 from dpinfer.cli.pipeline import after_spending

@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dpinfer.cli.arguments import POSTERIORS, add_posterior_arguments, integer, interval
-from dpinfer.cli.errors import EXIT_DONE, UsageError
+from dpinfer.cli.arguments import EXIT_DONE, POSTERIORS, UsageError, add_posterior_arguments, integer, interval
 from dpinfer.cli.output import OutputFolder
 from dpinfer.cli.pipeline import Route, after_spending, interruptible
 from dpinfer.estimators.checks import RECIPES, SCALES

@@ -11,13 +11,13 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer._sinks import csv_cell, terminal_text
-from dpinfer.cli.arguments import posterior_request
-from dpinfer.cli.errors import public_arguments
+from dpinfer.cli.arguments import posterior_request, public_arguments
 from dpinfer.cli.output import OutputFolder, files_text
 from dpinfer.cli.pictures import draw_all
 from dpinfer.cli.pipeline import (
     COUNT_LEAK,
     account_of,
+    as_comment,
     calibration_of,
     check_target,
     count_records,
@@ -25,7 +25,6 @@ from dpinfer.cli.pipeline import (
     named_account,
     tell_failures,
 )
-from dpinfer.cli.summary import as_comment
 from dpinfer.errors import FallbackWarning
 from dpinfer.fitting.report import render
 from dpinfer.fitting.result import RELEASE_FILE

@@ -8,8 +8,7 @@ from typing import Any
 
 from dpinfer._sinks import aligned
 from dpinfer.accounting import LedgerAccount, PrivacyLedger, account
-from dpinfer.cli.arguments import interval
-from dpinfer.cli.errors import EXIT_DONE, EXIT_FAILED, UsageError, public_arguments
+from dpinfer.cli.arguments import EXIT_DONE, EXIT_FAILED, UsageError, interval, public_arguments
 from dpinfer.release import load_release
 
 _DELTA = 1e-5  # the default of all commands

@@ -11,8 +11,15 @@ from typing import TextIO
 
 import dpinfer
 from dpinfer._sinks import printable
-from dpinfer.cli.arguments import OneLineParser
-from dpinfer.cli.errors import EXIT_BUDGET, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError, reason
+from dpinfer.cli.arguments import (
+    EXIT_BUDGET,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    CommandError,
+    OneLineParser,
+    reason,
+)
 from dpinfer.errors import BudgetExceededError, DpinferError, LedgerError, LedgerFormatError, NumericalError, SiloError
 
 # Each verb is a module of this package.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from dpinfer._sinks import printable
-from dpinfer.cli.errors import CommandError, UsageError, reason
+from dpinfer.cli.arguments import CommandError, UsageError, reason
 from dpinfer.mechanism._file_lock import exclusive
 from dpinfer.release.files import write_atomically
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from dpinfer import plots
 from dpinfer._sinks import terminal_text
-from dpinfer.cli.arguments import integer, interval
-from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
+from dpinfer.cli.arguments import EXIT_DONE, UsageError, integer, interval, public_arguments
 from dpinfer.cli.output import output_folder
 from dpinfer.cli.pictures import draw_picture
 from dpinfer.models import (

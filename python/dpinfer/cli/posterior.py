@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from dpinfer._sinks import terminal_text
-from dpinfer.cli.arguments import add_posterior_arguments, interval, posterior_request
-from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
+from dpinfer.cli.arguments import (
+    EXIT_DONE,
+    UsageError,
+    add_posterior_arguments,
+    interval,
+    posterior_request,
+    public_arguments,
+)
 from dpinfer.cli.output import OutputFolder, files_text, output_folder
-from dpinfer.cli.pipeline import analyse, tell_failures
-from dpinfer.cli.summary import guarantee_text, to_text, verdict_text
+from dpinfer.cli.pipeline import analyse, guarantee_text, tell_failures, to_text, verdict_text
 from dpinfer.errors import ReleaseFormatError
 from dpinfer.fitting.result import RELEASE_FILE
 from dpinfer.formulas.design_files import DESIGN_FILE

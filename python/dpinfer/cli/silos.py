@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpinfer._sinks import printable, terminal_text
-from dpinfer.cli.arguments import integer, interval
-from dpinfer.cli.errors import EXIT_DONE, public_arguments
+from dpinfer.cli.arguments import EXIT_DONE, integer, interval, public_arguments
 from dpinfer.cli.formula import write_regression
 from dpinfer.cli.output import OutputFolder
 from dpinfer.cli.pipeline import after_spending, interruptible

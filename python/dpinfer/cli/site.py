@@ -7,8 +7,7 @@ from typing import Any
 
 from dpinfer._sinks import terminal_text
 from dpinfer.accounting import LedgerAccount, PrivacyLedger
-from dpinfer.cli.arguments import integer
-from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
+from dpinfer.cli.arguments import EXIT_DONE, UsageError, integer, public_arguments
 from dpinfer.formulas import SiloTable
 from dpinfer.tabular import Schema
 

@@ -13,19 +13,21 @@ import numpy as np
 from dpinfer._sinks import printable, terminal_text
 from dpinfer._validate import check_choice
 from dpinfer.accounting import Event, PrivacyPlan, plan_privacy, run_event
-from dpinfer.cli.arguments import posterior_request
-from dpinfer.cli.errors import CommandError, public_arguments, reason
+from dpinfer.cli.arguments import CommandError, posterior_request, public_arguments, reason
 from dpinfer.cli.output import OutputFolder, files_text
 from dpinfer.cli.pipeline import (
     COUNT_LEAK,
     account_of,
     analyse,
+    as_comment,
     check_target,
     count_records,
     drafted_schema,
+    guarantee_text,
     tell_failures,
+    to_text,
+    verdict_text,
 )
-from dpinfer.cli.summary import as_comment, guarantee_text, to_text, verdict_text
 from dpinfer.estimators.checks import FISHER_RECIPES, RECIPES, check_fit
 from dpinfer.fitting.one_call import check_composition
 from dpinfer.mechanism import RunCheckpoint, run_dpvi

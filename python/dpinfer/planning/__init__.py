@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 from dpinfer._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from dpinfer.planning.newton.model import predict_newton, predict_own_population, predict_population, widest_newton
-    from dpinfer.planning.newton.own import predict_own_newton
+    from dpinfer.planning.newton.model import (
+        predict_newton,
+        predict_own_newton,
+        predict_own_population,
+        predict_population,
+        widest_newton,
+    )
     from dpinfer.planning.statistic import predict_statistic
     from dpinfer.planning.trace.fisher import Prediction, predict_tied
     from dpinfer.planning.trace.planner import plan_inference, widening_grid
@@ -36,8 +41,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        ".newton.model": "predict_newton predict_own_population predict_population widest_newton",
-        ".newton.own": "predict_own_newton",
+        ".newton.model": "predict_newton predict_own_newton predict_own_population predict_population widest_newton",
         ".statistic": "predict_statistic",
         ".trace.fisher": "Prediction predict_tied",
         ".trace.planner": "plan_inference widening_grid",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpinfer.cli.errors import CommandError, UsageError, public_arguments
+from dpinfer.cli.arguments import CommandError, UsageError, public_arguments
 from dpinfer.cli.output import OutputFolder
 from dpinfer.errors import BudgetExceededError
 

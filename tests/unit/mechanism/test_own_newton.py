@@ -16,10 +16,9 @@ from dpinfer.inference.newton import own_model as inference_own_model
 from dpinfer.lab.replays.mechanisms import own_logistic
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton import own_rows
-from dpinfer.mechanism.newton.own_bounds import simulate_bounds
+from dpinfer.mechanism.newton.own_bounds import NormalPosterior, _squared, simulate_bounds, simulate_shift
 from dpinfer.mechanism.newton.own_clipped_model import NORM_EDGES, ClippedScores
 from dpinfer.mechanism.newton.own_rows import MATRIX_BOUND, CentredScores, OwnRows, score_matrix, score_vector
-from dpinfer.mechanism.newton.own_shift import NormalPosterior, _squared, simulate_shift
 from dpinfer.models import from_gradient, model_from_dict
 from dpinfer.models.whitening import shrink_to_level
 from dpinfer.testing import InsecureRNG

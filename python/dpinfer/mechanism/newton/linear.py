@@ -1,20 +1,168 @@
-"""The private Newton method for linear regression with unknown noise variance: public arithmetic between passes."""
+"""The private Newton method for linear regression with unknown noise variance, and a filter over its scores."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import LogScaleCounts, RobustScores
-from dpinfer.mechanism.newton.geometry import learn_geometry
+from dpinfer.mechanism.newton.geometry import learn_geometry, prior_in
 from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
-from dpinfer.mechanism.newton.tracker import ScoreStep, Tracker, best_clip
 from dpinfer.models import LinearRegression
-from dpinfer.models.clipping import chi_mean, mallows_mean
+from dpinfer.models.clipping import chi_mean, huber_slope, huber_variance, mallows_mean
+from dpinfer.models.whitening import steady_inverse, steady_solve
 from dpinfer.release.newton.linear import spread_of_counts
+
+_CLIPS = np.linspace(0.1, 3.0, 59)  # tried: of residuals, in units of their spread
+_GRID = 800  # of log sigma: 1.1% apart
+# Of residuals over responses: as in the posterior (inference/newton/scores.py).
+_LARGEST_SPREAD, _LEAST_SPREAD = 1.3, 2e-4
+
+
+def best_clip(noise: float, n_records: int, bound: float) -> float:
+    """Return the clip, in units of the residual's spread, that minimises the predicted variance of one Newton step.
+
+    Parameters
+    ----------
+    noise : float
+        Noise multiplier of the pass.
+    bound : float
+        Bound B on the weighted features.
+    """
+    variance = huber_variance(_CLIPS) / n_records + np.square(noise * _CLIPS * bound / n_records)
+    return float(_CLIPS[int(np.argmin(variance / np.square(huber_slope(_CLIPS))))])
+
+
+@dataclass(frozen=True)
+class ScoreStep:
+    """One released score, per record: position u_t, score g_t, its noise, clip; scale score, its noise, its unit."""
+
+    position: FloatArray
+    score: FloatArray
+    stddev: float
+    clip: float
+    scale: float
+    scale_stddev: float
+    unit: float
+
+
+# Residuals are expected to be at most so many response scales long, and so long (at least ten scales): under a prior of
+# standard deviation 1e30 a run that learns nothing would ask for a clip that sums do not take (1e30).  Chosen far from
+# both.
+_MOST_SCALES, _LONGEST = 1e12, 1e18
+
+
+@dataclass
+class Tracker:
+    """Posterior mean and precision of the whitened weights, and the noise variance, after each released score.
+
+    Every past step is taken at its present linearisation: the slope of Huber's score follows the present guess of
+    the residual's spread at that step.
+
+    Parameters
+    ----------
+    moments : (d, d) array
+        Shrunken second moments of the whitened features.
+    error : float
+        Standard deviation of their entries' error.
+    transform : (d, d) array
+        The whitening W.
+    prior_scale : float
+        Prior standard deviation of a weight over that of the noise.
+    fit_intercept : bool
+        Whether the last weight is an intercept, whose prior has the spread of the responses more.
+    sizes : (d,) array
+        Declared root mean squares of the features.
+    response_scale : float
+        Spread of the responses.
+    mean_weight : float
+        Mean of the records' weights w.
+    """
+
+    moments: FloatArray
+    error: float
+    transform: FloatArray
+    prior_scale: float
+    fit_intercept: bool
+    sizes: FloatArray
+    response_scale: float
+    n_records: int
+    mean_weight: float
+    steps: list[ScoreStep] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        d = self.moments.shape[0]
+        self.position: FloatArray = np.zeros(d)
+        gram = self.transform @ self.transform.T
+        predicted = self.prior_scale**2 * max(float(np.trace(steady_solve(gram, self.moments))), 0.0)
+        self.noise_variance = self.response_scale**2 / (1.0 + predicted)
+        self.precision = self._prior_precision()
+        self.spread = self.response_scale
+        log_scale = np.log(self.response_scale)
+        low, high = log_scale + np.log(_LEAST_SPREAD), log_scale + np.log(_LARGEST_SPREAD)
+        self._grid = np.linspace(low, high, _GRID)
+        chosen = tuning.TUNING
+        self._log_prior = -0.5 * np.square((self._grid - log_scale - chosen.log_scale_shift) / chosen.log_scale_stddev)
+
+    def _prior_precision(self) -> FloatArray:
+        """Return the prior precision of the whitened weights at the present noise variance, (d, d)."""
+        variance = np.full(len(self.moments), self.prior_scale**2 * self.noise_variance)
+        if self.fit_intercept:
+            variance[-1] += self.response_scale**2
+        return prior_in(self.transform, variance, self.sizes, self.n_records / self.noise_variance)
+
+    def add(self, step: ScoreStep) -> None:
+        """Take in a released score and move."""
+        self.steps.append(step)
+        for sweep in range(2):
+            covariance = steady_inverse(self.precision)
+            if sweep == 0 and len(self.steps) == 1:
+                excess = np.array([max(self.response_scale**2 - self.noise_variance, 0.0)])
+            else:
+                excess = self._excess(covariance)
+            self.noise_variance = self._scale_posterior(excess)
+            self._relinearise(excess, float(np.trace(covariance)))
+        covariance = steady_inverse(self.precision)
+        spread = float(np.sqrt(self.noise_variance + np.sum(covariance * self.moments)))
+        self.spread = min(spread, max(10.0 * self.response_scale, min(_MOST_SCALES * self.response_scale, _LONGEST)))
+
+    def _excess(self, covariance: FloatArray) -> FloatArray:
+        """Return the expected squared error of the predictor at each step, (steps,)."""
+        moved = np.stack([self.position - step.position for step in self.steps])
+        bent = np.einsum("ti,ij,tj->t", moved, self.moments, moved)
+        return np.asarray(bent + np.sum(covariance * self.moments))
+
+    def _scale_posterior(self, excess: FloatArray) -> float:
+        log_density = self._log_prior.copy()
+        variance = np.exp(2.0 * self._grid)
+        for step, more in zip(self.steps, excess, strict=True):
+            spread = np.sqrt(variance + more / self.mean_weight)
+            expected = self.mean_weight * (chi_mean(step.unit / spread) - chi_mean(tuning.TUNING.scale_unit))
+            spread2 = step.scale_stddev**2 + tuning.TUNING.scale_error**2
+            log_density -= 0.5 * np.square(step.scale - expected) / spread2
+        weight = np.exp(log_density - log_density.max())
+        return float(weight @ variance / weight.sum())
+
+    def _relinearise(self, excess: FloatArray, covariance_trace: float) -> None:
+        d = self.moments.shape[0]
+        precision = self._prior_precision()
+        information = np.zeros(d)
+        identity = np.eye(d)
+        for step, more in zip(self.steps, excess, strict=True):
+            slope = float(huber_slope(step.clip / np.sqrt(self.noise_variance + more)))
+            moved = self.position - step.position
+            wrong = 0.5 * self.error**2 * (moved @ moved + covariance_trace)
+            noise = (step.stddev**2 + slope**2 * wrong) * identity
+            noise += slope**2 * self.noise_variance / self.n_records * self.moments
+            jacobian = slope * self.moments
+            weighted = steady_solve(noise, jacobian).T
+            precision = precision + weighted @ jacobian
+            information += weighted @ (step.score + jacobian @ step.position)
+        self.precision = 0.5 * (precision + precision.T)
+        self.position = steady_solve(self.precision, information)
 
 
 @dataclass

@@ -10,9 +10,16 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton.contributions import smat
-from dpinfer.mechanism.newton.own_bounds import SimulatedBounds, simulate_bounds, symmetric_inverse_root
+from dpinfer.mechanism.newton.own_bounds import (
+    ExpectedScore,
+    NormalPosterior,
+    SimulatedBounds,
+    simulate_bounds,
+    simulate_reach,
+    simulate_shift,
+    symmetric_inverse_root,
+)
 from dpinfer.mechanism.newton.own_rows import CentredScores, PersonScores
-from dpinfer.mechanism.newton.own_shift import ExpectedScore, NormalPosterior, simulate_reach, simulate_shift
 from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import OwnModel

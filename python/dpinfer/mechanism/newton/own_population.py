@@ -14,8 +14,7 @@ from dpinfer.mechanism.newton.own_model import OwnNewton
 from dpinfer.mechanism.newton.own_rows import OwnQuery, OwnRows
 from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.mechanism.newton.population import Coordinates, PopulationNewton
-from dpinfer.models.likely_own import LikelyOwnRecords
-from dpinfer.models.likely_records import Curves
+from dpinfer.models.likely_records import Curves, LikelyOwnRecords
 
 # Of differences of scores, in units of a coordinate that one record tells to about 1: float32 gradients have seven
 # digits, and third derivatives enter with its square.

@@ -12,10 +12,11 @@ from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import NewtonPlan, tuning
 from dpinfer.mechanism.newton.contributions import FeatureMeans, Query, SecondMoments
 from dpinfer.mechanism.newton.geometry import learn_geometry
-from dpinfer.mechanism.newton.own_bounds import symmetric_inverse_root
+from dpinfer.mechanism.newton.linear import best_clip
+from dpinfer.mechanism.newton.own_bounds import NormalPosterior, simulate_bounds, simulate_shift, symmetric_inverse_root
+from dpinfer.mechanism.newton.own_model import TALLY_SHARE
 from dpinfer.mechanism.newton.own_population import OwnCurvatures
 from dpinfer.mechanism.newton.pass_records import NoisySum
-from dpinfer.mechanism.newton.tracker import best_clip
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.models.clipping import (
     SIZE_EDGES,
@@ -30,8 +31,10 @@ from dpinfer.models.likely_records import PredictorLaw
 from dpinfer.models.likely_records import best_clip as choose_clip
 from dpinfer.models.whitening import FLOOR, shrink_moments
 
+_POINTS = 8  # parameters from the prior: a plan's time is proportional to them
+_SHIFTED, _ROWS = 3, 500  # those of them with a simulated shift, and rows: seconds of a plan (docs/any-model.md)
 _SANDWICH_RECORDS = 20_000  # simulated moments err by 1 / sqrt(20 000), 0.7%
-_POINTS, _OWN_RECORDS = 8, 2000  # the plan's time is proportional to them
+_OWN_RECORDS = 2000  # a plan's time is proportional to them
 _DRAWS = 16  # draws of the noise: the plan's time is proportional to them
 _LEAST = 0.05  # eigenvalue of a bread of the identity and its noise
 _SANDWICH_SEED = 20_261_123  # a date
@@ -384,3 +387,59 @@ def _bounded(
     information = n * (design * fisher[:, None]).T @ design / len(design)
     information = information + np.eye(len(prior)) / model.prior_scale**2
     return geometry.widening(np.linalg.inv(private) + ratio * np.linalg.inv(jacobian) / n, prior, information)
+
+
+def predict_own_newton(model: OwnModel, plan: NewtonPlan, n_records: int) -> tuple[FloatArray, float]:
+    """Return the factor by which privacy widens each parameter's interval, before the maps, and the squared shift.
+
+    Parameters
+    ----------
+    model : OwnModel
+        With a sampler.
+    plan : NewtonPlan
+    n_records : int
+        Public.
+
+    Returns
+    -------
+    widths : (n,) array
+    squared_shift : float
+        Shift by curvature, as in the release; both are medians over parameters drawn from the prior.
+
+    Raises
+    ------
+    Exception
+        Any error of the model's code on simulated records.
+
+    Notes
+    -----
+    docs/derivations/any-model.md, "The posterior", with the slope known and the bounds that a run would choose there.
+    """
+    rng = np.random.default_rng(_SANDWICH_SEED)
+    prior = model.parameters
+    measured = math.fsum(plan.shares[index] for index in plan.indices("measure"))
+    noise = plan.noise_multiplier / math.sqrt(measured * (1.0 - TALLY_SHARE))
+    widths: list[FloatArray] = []
+    shifts: list[float] = []
+    for _ in range(_POINTS):
+        theta = prior.prior_mean + prior.prior_scale * rng.standard_normal(model.n_params)
+        bounds = simulate_bounds(
+            model, theta, prior.prior_scale, noise=noise, n_records=n_records, rng=rng, n_rows=_ROWS
+        )
+        white = symmetric_inverse_root(bounds.information)
+        stddev = noise * (1.0 + bounds.share) * bounds.clip / n_records
+        variance = bounds.variance_ratio / (bounds.slope * n_records) + (stddev / bounds.slope) ** 2
+        private, plain = (_spread(white, 1.0 / own) for own in (variance, 1.0 / n_records))
+        widths.append(private / plain)
+        if len(shifts) < _SHIFTED:
+            one = np.eye(len(white))
+            normal = NormalPosterior.of(bounds.slope * one, bounds.slope**2 * variance * one, white @ white.T)
+            shifts.append(simulate_shift(model, theta, theta, white * prior.prior_scale, bounds, normal, rng))
+    shift = float(np.median(shifts))
+    return np.median(widths, axis=0) * math.sqrt(1.0 + shift), shift
+
+
+def _spread(white: FloatArray, precision: float) -> FloatArray:
+    """Return standard deviations, in prior units, of parameters measured alike in all whitened directions."""
+    inner = precision * np.eye(len(white)) + white @ white.T
+    return np.asarray(np.sqrt(np.diag(white.T @ np.linalg.solve(inner, white))))

@@ -246,10 +246,6 @@ class BayesianLogisticRegression(PrivateEstimator):
         ------
         TypeError, ValueError
             If a parameter is wrong (BudgetExceededError: the budget cannot be met, or the ledger's is used up).
-        LedgerError
-            If the ledger cannot be read or written; nothing was spent.
-        RecordError
-            If the records cannot be used.
         BackendUnavailableError
             If the posterior needs a package that is not installed; nothing was spent.
         NumericalError

@@ -130,12 +130,8 @@ def fit(
 
     Raises
     ------
-    RecordError
-        If the records cannot be used.
     BackendUnavailableError
         If `backend` is not there; nothing was spent.
-    BudgetExceededError
-        If the ledger's budget would be exceeded; nothing was spent.
     FileExistsError
         If `path` holds a fit; nothing was spent.
 

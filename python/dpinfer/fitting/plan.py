@@ -143,13 +143,6 @@ class FitPlan:
         -------
         any release
             For :func:`dpinfer.noise_aware_posterior`.
-
-        Raises
-        ------
-        RecordError
-            If the records cannot be used.
-        BudgetExceededError
-            If the ledger's budget would be exceeded; nothing was spent.
         """
         told: Any = {"ledger": ledger, "checkpoint": checkpoint, "random_source": random_source, "unit": unit}
         run = RunSettings(progress=progress, n_threads=n_threads, **told)

@@ -179,10 +179,6 @@ def regression(
         If an argument is wrong, or the formula needs more than public knowledge; nothing was spent.
     SchemaError
         If the table lacks a column; nothing was spent.
-    RecordError
-        If the records cannot be used.
-    BudgetExceededError
-        If the ledger's budget would be exceeded; nothing was spent.
     BackendUnavailableError
         If formulaic is not installed.
 

@@ -94,8 +94,6 @@ def private_sum(
         If an argument is wrong, or `contribution` mixes rows.
     RecordError
         If the records are no array of numbers.
-    BudgetExceededError
-        If the ledger's budget would be exceeded; nothing was spent.
 
     Notes
     -----

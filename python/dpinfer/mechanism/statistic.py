@@ -141,13 +141,6 @@ def run_statistic(
     StatisticRelease
         :func:`dpinfer.noise_aware_posterior` turns it into a posterior.
 
-    Raises
-    ------
-    RecordError
-        If the records cannot be used.
-    BudgetExceededError
-        If the ledger's budget would be exceeded; nothing was spent.
-
     Notes
     -----
     For these statistics the convex hull of a record's contributions is an interval or the cross-polytope, whose K-norm

@@ -122,8 +122,6 @@ def counts(
         If a column is not declared, or not of a kind that has categories.
     RecordError
         If the table cannot be read, or lacks a value where the policy is "refuse".
-    BudgetExceededError
-        If the ledger's budget would be exceeded; nothing was spent.
 
     Examples
     --------

@@ -233,8 +233,6 @@ def release_unknown(
     ------
     OSError, RecordError, SchemaError
         If the records cannot be used; see :func:`read_table`.
-    BudgetExceededError
-        If the ledger's budget would be exceeded; nothing was spent.
 
     Examples
     --------

@@ -386,8 +386,6 @@ def open_records(
 
     Raises
     ------
-    RecordError
-        If the records cannot be used.
     RuntimeError
         If a part could not be read.
     """

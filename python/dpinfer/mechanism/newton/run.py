@@ -116,18 +116,12 @@ def run_newton(
     ------
     TypeError, ValueError
         If an argument is wrong, or features or the prior are declared with a size beyond 1e-30 to 1e30.
-    RecordError
-        If the records cannot be used.
     RuntimeError
         If a shard could not be read; passes that were made are in the checkpoint.
     SiloError
         If too few silos are there.
-    BudgetExceededError
-        If the data set's budget would be exceeded; nothing was spent.
     InsecureReleaseError
         If `ledger` is given together with an insecure `random_source`.
-    LedgerError
-        If the ledger cannot be read or written; nothing was spent.
     CheckpointError
         If `checkpoint` names a file that is not a checkpoint of this run, or is damaged.
 

@@ -91,14 +91,8 @@ def run_dpvi(
 
     Raises
     ------
-    RecordError
-        If the records cannot be used.
-    BudgetExceededError
-        If the data set's budget would be exceeded; nothing was spent.
     InsecureReleaseError
         If `ledger` is given together with an insecure `random_source`.
-    LedgerError
-        If the ledger cannot be read or written; nothing was spent.
     CheckpointError
         If `checkpoint` names a file that is not a checkpoint, or is damaged.
 

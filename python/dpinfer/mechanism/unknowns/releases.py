@@ -143,8 +143,6 @@ def release_count(
     ------
     RecordError
         If the records are no array.
-    BudgetExceededError
-        If the ledger's budget would be exceeded; nothing was spent.
 
     Examples
     --------
@@ -222,13 +220,6 @@ def release_bounds(
     -------
     BoundsRelease
         ``release.bounds()``, ``release.centre`` and ``release.scale`` of each column.
-
-    Raises
-    ------
-    RecordError
-        If the records cannot be used.
-    BudgetExceededError
-        If the ledger's budget would be exceeded; nothing was spent.
 
     Notes
     -----
@@ -333,13 +324,6 @@ def release_categories(
     -------
     CategoriesRelease
         ``release.categories``; a single array's column is called "value".
-
-    Raises
-    ------
-    RecordError
-        If the records cannot be used.
-    BudgetExceededError
-        If the ledger's budget would be exceeded; nothing was spent.
 
     Notes
     -----

@@ -283,7 +283,7 @@ def check_values(X: Any, owner: str) -> None:
 
 
 def check_layout(model: Any, X: Any, y: Any) -> None:
-    """Refuse arrays whose form is not that of the records of `model`.
+    """Refuse arrays that do not have the form of the model's records.
 
     **Privacy.** Reads no record.
 

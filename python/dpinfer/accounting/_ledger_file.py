@@ -309,7 +309,7 @@ def _put_in_place(temporary: Path, target: Path) -> None:
 
 
 class _Process:
-    """The threads of this process that have a connection to a ledger.
+    """Threads of this process with a connection to a ledger.
 
     SQLite keeps the locks of a process in a table of its own, and a fork copies the table without the locks: the child
     would read and write as if it had them.  So a fork waits until no connection is open.

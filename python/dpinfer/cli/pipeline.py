@@ -255,7 +255,7 @@ def verdict_text(posterior: Posterior) -> str:
 
 
 def guarantee_text(guarantee: Guarantee) -> str:
-    """Return the guarantee as lines, in several terms if there is one."""
+    """Return the lines of a guarantee: epsilon and delta, and equivalent terms if the run is private."""
     terms = guarantee.in_other_terms()
     return f"{guarantee}\n{textwrap.fill(terms, 100)}\n" if terms else f"{guarantee}\n"
 

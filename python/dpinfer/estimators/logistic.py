@@ -94,7 +94,7 @@ class BayesianLogisticRegression(PrivateEstimator):
         Privacy budget, positive.
     delta : float in (0, 1)
     sample_rate : float in (0, 1]
-        Chance of each record to be in a step.
+        Probability that a step samples a given record.
     n_steps : int
         At least 1.
     max_grad_norm : "auto" or float

@@ -29,7 +29,7 @@ class DesignColumn:
     name : str
         As a statistician writes it: ``age``, ``job[T.clerk]``, ``age:sex[T.male]``.
     parts : tuple of Part
-        Whose product it is, in the user's units.
+        Factors whose product is the column, in the user's units.
     term : tuple of str
         The factors of its term in the formula.
     offset, scale : float

@@ -328,7 +328,7 @@ def design(
     weights : str, optional
         A column of survey weights: a continuous one with a lower bound of at least 0, which declares its mean.
     unit : Units, optional
-        Whose each row is: ``(1 | person)`` of its column is then a term of effects of persons.
+        The person of each row: ``(1 | person)`` of that column is then a term of effects of persons.
 
     Raises
     ------

@@ -33,7 +33,7 @@ class Formula:
     levels : tuple of str
         Terms whose coefficients have a prior with an unknown scale: ``(1 | site)``, ``s(age)``.
     person : Group or None
-        The term of effects of persons, whose column says whose each row is.
+        Term of effects of persons; its column names the person of each row.
     """
 
     text: str

@@ -122,7 +122,7 @@ class ReleaseFacts:
         return has_model_hessian(model) and self.noise == "constant"
 
     def width(self, hessian: str) -> int:
-        """Return the number of coordinates that have a prior of their own."""
+        """Return how many coordinates have their own prior."""
         alone = self.family == "point" or self.gradient == "aligned" or hessian == "tied"
         return self.n_params if alone else 2 * self.n_params
 

@@ -267,7 +267,7 @@ def indicators_of(moments: FloatArray) -> npt.NDArray[np.bool_]:
 
 
 def moments_of_means(moments: FloatArray, means: FloatArray, stddev: FloatArray) -> FloatArray:
-    """Return second moments nearest to the declared ones that have other means.
+    """Return the second moments with the given means that lie nearest to the declared moments.
 
     Parameters
     ----------

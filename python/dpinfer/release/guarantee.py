@@ -433,7 +433,7 @@ class Release(Stated):
         save_release(self, path)
 
     def certificate(self, *, ledger: str | os.PathLike[str] | None = None, key: bytes | None = None) -> str:
-        """Return its claims as one JSON text that others can check without this library.
+        """Return the release's claims as JSON text, which can be checked without this library.
 
         See :func:`dpinfer.release.certificate`, which it calls.
         """

@@ -1,4 +1,4 @@
-"""The posterior of one parameter as a fine table of its density."""
+"""Posterior of one parameter, as a fine table of its density."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -124,7 +124,7 @@ def _plain(value: Any, blobs: list[bytes]) -> Any:
 
 
 def _may_travel(module: str, name: str) -> bool:
-    """Whether a dataclass is one of the library's, defined where queries are."""
+    """Return whether the library defines a dataclass of that name in a module of queries."""
     inside = any(module == prefix or module.startswith(prefix + ".") for prefix in _QUERIES)
     kind = getattr(sys.modules.get(module), name, None) if inside and name.isidentifier() else None
     return isinstance(kind, type) and is_dataclass(kind) and kind.__module__ == module

@@ -31,7 +31,7 @@ class Line(Protocol):
 
 
 class Silos(Records):
-    """Sites, each with records of its own, and a line to them.
+    """Sites that keep their own records, and a line to these sites.
 
     In a pass every site gets the public numbers of a sum, and returns a masked vector: only the sum of all vectors can
     be opened, and it contains the noise, of which every site adds a share.

@@ -24,9 +24,9 @@ from typing import Any
 from dpinfer.errors import LedgerError, LedgerFormatError
 
 APPLICATION_ID = 0x64704C31  # "dpL1"
-# A new ledger has a second name for a moment while it is put in place.
 _FORK_SECONDS = 60.0  # as long as a waiting charge (docs/derivations/ledger.md)
 _LONGEST_PAUSE = 0.02  # seconds: far below the time of a composition
+# A new ledger has a second name for a moment while it is put in place.
 _NAME_SECONDS = 2.0
 # How long a file may stay locked without a change to it before one who waits gives up.
 _LOCK_SECONDS = 60.0

@@ -407,8 +407,8 @@ def report(folder: Path, listed: bool) -> None:
     results = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("real-*.json")]
     results.sort(key=lambda item: item["cell"]["index"])
     print(f"{len(results)} of {CELLS} cells, seed {SEED}; 90% intervals, errors of the mean over runs")
-    for half, first in (("seen", 0), ("unseen", 1)):
-        own = [item for item in results if item["cell"]["index"] % 2 == first]
+    for half, first in (("seen", 0), ("unseen", 1), ("both", 2)):
+        own = [item for item in results if first in (2, item["cell"]["index"] % 2)]
         if own:
             _report_half(half, own)
     if listed:

@@ -241,10 +241,8 @@ class _Population:
         sampling = meats / release.n_records
         spread = sampling + float(weight @ covariance @ weight) * np.eye(d)
         said = np.linalg.solve(spread, curvature)
-        prior = self.prior_precision
-        precision = np.swapaxes(curvature, 1, 2) @ said + prior
-        target = missed + curvature @ at
-        information = (np.swapaxes(said, 1, 2) @ target[:, :, None])[..., 0]
+        precision = np.swapaxes(curvature, 1, 2) @ said + self.prior_precision
+        information = (np.swapaxes(said, 1, 2) @ (missed + curvature @ at)[:, :, None])[..., 0]
         mean = np.asarray(np.linalg.solve(precision, information[..., None])[..., 0], dtype=np.float64)
         inverse = np.linalg.inv(curvature)
         return mean, 0.5 * (precision + np.swapaxes(precision, 1, 2)), inverse @ sampling @ inverse

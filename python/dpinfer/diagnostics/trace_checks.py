@@ -31,6 +31,8 @@ def check_trace(
 
     **Privacy.** Post-processing of a Release: it costs nothing.
 
+    Raises NumericalError if a coordinate does not move.
+
     Parameters
     ----------
     release : GradientTrace
@@ -44,11 +46,6 @@ def check_trace(
     -------
     TraceCheck
         Print it for a table; ``.verdict`` is a sentence, ``.sound`` whether nothing failed.
-
-    Raises
-    ------
-    NumericalError
-        If a coordinate does not move.
 
     Notes
     -----
@@ -100,6 +97,8 @@ def check_trace(
 def effective_sample_size(trace: npt.ArrayLike) -> Any:
     """Return how many independent draws the mean of each coordinate of a stationary trace is worth.
 
+    Raises TypeError or ValueError if the trace is not numeric, finite and long enough.
+
     Parameters
     ----------
     trace : (T,) or (T, d) array
@@ -109,11 +108,6 @@ def effective_sample_size(trace: npt.ArrayLike) -> Any:
     -------
     float or (d,) array
         ``T / (1 + 2 sum of autocorrelations)``, at most T log10(T); nan for a coordinate that does not move.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the trace is not numeric, finite and long enough.
 
     Notes
     -----

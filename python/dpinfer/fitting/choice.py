@@ -125,10 +125,7 @@ class Choice:
     def from_dict(cls, data: Mapping[str, Any]) -> "Choice":
         """Rebuild from the result of :meth:`to_dict`.
 
-        Raises
-        ------
-        TypeError, ValueError
-            If it is no table, or not one candidate is chosen.
+        Raises TypeError or ValueError if it is no table, or not one candidate is chosen.
         """
         candidates = tuple(Candidate.from_dict(item) for item in data["candidates"])
         if sum(item.chosen for item in candidates) != 1:

@@ -24,10 +24,7 @@ _LARGEST = 1 << 24  # bytes: a plan has some kB; a hostile file must not allocat
 def save_plan(plan: FitPlan, folder: Path) -> None:
     """Write the plan to a folder before the run, which shows that the folder can be written to.
 
-    Raises
-    ------
-    FileExistsError
-        If it holds a fit.
+    Raises FileExistsError if it holds a fit.
     """
     if (folder / RELEASE_FILE).exists():
         raise FileExistsError(f"path must be a folder without a fit, and {str(folder)!r} holds {RELEASE_FILE}")
@@ -44,10 +41,7 @@ def write_plan(plan: FitPlan, folder: Path, failure: str = "") -> None:
 def load_plan(folder: Path, model: Model | None) -> tuple[FitPlan, str]:
     """Return a saved plan, and why there is no posterior.
 
-    Raises
-    ------
-    ReleaseFormatError
-        If the file is not that of a fit.
+    Raises ReleaseFormatError if the file is not that of a fit.
     """
     path = folder / PLAN_FILE
     with path.open("rb") as stream:

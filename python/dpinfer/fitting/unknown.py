@@ -52,6 +52,8 @@ def split_arguments(
 
     **Privacy.** Reads no records.
 
+    Raises TypeError or ValueError if a name is given as an argument too, or cannot be released.
+
     Parameters
     ----------
     unknown : sequence of str
@@ -59,11 +61,6 @@ def split_arguments(
         The arguments that may be unknown; None if not given.
     n_columns : mapping
         How many columns' quantiles each takes; "n_records" takes none.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a name is given as an argument too, or cannot be released.
     """
     names = {check_choice("unknown", name, tuple(given)) for name in names_of(unknown)}
     for name in sorted(names):

@@ -35,6 +35,8 @@ def regression_to_arviz(
 
     **Privacy.** Post-processing of a Release; `points` are the caller's own.
 
+    Raises BackendUnavailableError if ArviZ is not installed.
+
     Parameters
     ----------
     posterior : Posterior
@@ -44,11 +46,6 @@ def regression_to_arviz(
     drawn : (theta, variables), optional
         Draws of the posterior on the unconstrained space, and more variables of the same draws: dimension, coordinates
         and values of each.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If ArviZ is not installed.
     """
     size = check_integer("n_samples", n_samples, 1) * check_integer("n_chains", n_chains, 1)
     require_arviz()

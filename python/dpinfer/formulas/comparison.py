@@ -178,10 +178,7 @@ def _is_term(design: Design, index: int, name: str, term: frozenset[str]) -> boo
 def _terms(without: Any) -> tuple[str, ...]:
     """Return names of terms as a tuple.
 
-    Raises
-    ------
-    TypeError
-        If they are not names; for another fit the message explains the comparison.
+    Raises TypeError if they are not names; for another fit the message explains the comparison.
     """
     if isinstance(without, str):
         return (without,)

@@ -18,10 +18,7 @@ _FORMAT, _VERSION, _LARGEST = "dpinfer-regression", 1, 1 << 24
 def save_first(design: Design, folder: Path) -> None:
     """Write the design to a folder before the run, which shows that the folder can be written to.
 
-    Raises
-    ------
-    FileExistsError
-        If it holds a fit.
+    Raises FileExistsError if it holds a fit.
     """
     if (folder / RELEASE_FILE).exists():
         raise FileExistsError(f"path must be a folder without a fit, and {str(folder)!r} holds {RELEASE_FILE}")
@@ -52,10 +49,7 @@ def _persons(units: Units) -> dict[str, Any]:
 def load_design(folder: Path) -> Design:
     """Read the design in a folder.
 
-    Raises
-    ------
-    ReleaseFormatError
-        If it is malformed.
+    Raises ReleaseFormatError if it is malformed.
     """
     path = folder / DESIGN_FILE
     if path.stat().st_size > _LARGEST:

@@ -65,10 +65,7 @@ def marginal_effects(design: Design, posterior: Posterior, new_data: Any, level:
 def complete_points(design: Design, new_data: Any) -> Values:
     """Return the caller's points that lack no value.
 
-    Raises
-    ------
-    ValueError
-        If there is none.
+    Raises ValueError if there is none.
     """
     values = predictors(new_data, design)
     complete = np.all([np.isfinite(column) for column in values.values()], axis=0)

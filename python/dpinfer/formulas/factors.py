@@ -124,10 +124,7 @@ def compile_factor(expression: str, schema: Schema) -> Factor:
 
     **Privacy.** Reads no records.
 
-    Raises
-    ------
-    ValueError
-        If it does not follow from the schema alone; the message gives the reason.
+    Raises ValueError if it does not follow from the schema alone; the message gives the reason.
     """
     columns = {column.name: column for column in schema.columns}
     if expression in columns:

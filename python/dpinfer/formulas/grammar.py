@@ -163,10 +163,7 @@ class Group:
 def split_groups(text: str) -> tuple[str, tuple[Group, ...]]:
     """Return a formula without its terms ``(... | site)``, and these terms.
 
-    Raises
-    ------
-    ValueError
-        If such a term is not one of a single column of groups.
+    Raises ValueError if such a term is not one of a single column of groups.
     """
     found: list[Group] = []
     plain, at = "", 0
@@ -195,10 +192,7 @@ def _parentheses(text: str) -> list[tuple[int, int]]:
 def read_group(inside: str) -> Group:
     """Parse the content of the parentheses of ``(1 + x | site)``.
 
-    Raises
-    ------
-    ValueError
-        If it is not an intercept, a slope or both that vary with one column.
+    Raises ValueError if it is not an intercept, a slope or both that vary with one column.
     """
     left, bar, name = (part.strip() for part in inside.partition("|"))
     correlated = not name.startswith("|")

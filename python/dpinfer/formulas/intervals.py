@@ -14,10 +14,7 @@ _LARGEST = 1e30  # squares and their sums stay far from overflow
 def checked(interval: Interval) -> Interval:
     """Return the interval.
 
-    Raises
-    ------
-    ValueError
-        If a bound is not an ordinary number.
+    Raises ValueError if a bound is not an ordinary number.
     """
     if not all(math.isfinite(bound) and abs(bound) <= _LARGEST for bound in interval):
         raise ValueError(f"gives values beyond {_LARGEST:g} within the public bounds")
@@ -43,10 +40,7 @@ def multiply(left: Interval, right: Interval) -> Interval:
 def divide(left: Interval, right: Interval) -> Interval:
     """Return the quotients.
 
-    Raises
-    ------
-    ValueError
-        If the divisor's public bounds include 0.
+    Raises ValueError if the divisor's public bounds include 0.
     """
     if right[0] <= 0.0 <= right[1]:
         raise ValueError(f"divides by something whose public bounds [{right[0]:g}, {right[1]:g}] include 0")
@@ -56,10 +50,7 @@ def divide(left: Interval, right: Interval) -> Interval:
 def power(base: Interval, exponent: float) -> Interval:
     """Return the powers.
 
-    Raises
-    ------
-    ValueError
-        If some value within the public bounds has no such power.
+    Raises ValueError if some value within the public bounds has no such power.
     """
     low, high = base
     whole = float(exponent).is_integer()

@@ -132,10 +132,7 @@ def predictors(data: Any, design: Design) -> dict[str, FloatArray]:
 def kept_values(decoded: DecodedChunk) -> dict[str, FloatArray]:
     """Return the values of the records that lack none: numbers clamped to their bounds, indices of categories.
 
-    Raises
-    ------
-    RecordError, SchemaError
-        If a value is missing where the policy is "refuse", or in no declared category.
+    Raises RecordError or SchemaError if a value is missing where the policy is "refuse", or in no declared category.
     """
     for item in decoded.columns:
         if item.policy == "refuse" and bool(item.absent.any()):

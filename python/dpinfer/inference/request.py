@@ -56,16 +56,13 @@ class ReleaseFacts:
     def of(cls, release: GradientTrace, model: Model | None = None) -> "ReleaseFacts":
         """Return the facts of a release.
 
+        Raises TypeError or ValueError if `model` is not one of the release's parameters.
+
         Parameters
         ----------
         release : GradientTrace
         model : Model, optional
             In place of the one that ``release.model_spec`` describes.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `model` is not one of the release's parameters.
         """
         model = model_of(release, model)
         noise = "constant" if release.noise_stddev.ndim == 1 else "varying"
@@ -271,10 +268,7 @@ class KindRequest:
     def refuse_changed(self, names: Sequence[str], why: str) -> None:
         """Refuse settings that are not at their defaults.
 
-        Raises
-        ------
-        ValueError
-            If one is not; the message names it, and ends with `why`.
+        Raises ValueError if one is not; the message names it, and ends with `why`.
         """
         defaults = {item.name: item.default for item in fields(self)}
         for name in names:
@@ -424,10 +418,7 @@ class Room:
 def room_of(kind: type[Release]) -> Room:
     """Return the room of a kind of release: the kind's own, or the library's.
 
-    Raises
-    ------
-    TypeError
-        If it has none.
+    Raises TypeError if it has none.
     """
     from dpinfer.inference.fit import ROOMS
 

@@ -105,10 +105,7 @@ class RunCheckpoint:
 
         **Privacy.** Removing a file does not erase its content on the disk.
 
-        Raises
-        ------
-        OSError
-            If it cannot be removed.
+        Raises OSError if it cannot be removed.
         """
         self._file.unlink(missing_ok=True)
         for leftover in self._file.parent.glob(f".{self._file.name}.*.part"):
@@ -120,10 +117,7 @@ class RunCheckpoint:
 
         **Privacy.** SECRET.
 
-        Raises
-        ------
-        CheckpointError
-            If it is not a checkpoint, is damaged, or has a second name.
+        Raises CheckpointError if it is not a checkpoint, is damaged, or has a second name.
         """
         with self._file.open("rb") as stream:
             if os.fstat(stream.fileno()).st_nlink > 1:
@@ -150,10 +144,7 @@ class RunCheckpoint:
         **Privacy.** Reads no records.  Two runs that save to one file would overwrite each other's state. Other means
         prevent the use of one key on two data sets (docs/derivations/checkpoint.md).
 
-        Raises
-        ------
-        CheckpointError
-            If another process, or another run in this one, holds it.
+        Raises CheckpointError if another process, or another run in this one, holds it.
         """
         with exclusive(self._file.with_name(f".{self._file.name}.lock")) as mine:
             if not mine:

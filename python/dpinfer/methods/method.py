@@ -131,10 +131,7 @@ class Method(ABC):
     def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
         """Return the mechanism's plan and its further public settings, as JSON values.
 
-        Raises
-        ------
-        DoesNotApplyError
-            If the mechanism has no run for the model.
+        Raises DoesNotApplyError if the mechanism has no run for the model.
         """
 
     @abstractmethod

@@ -384,10 +384,7 @@ def find_method(name: str) -> tuple[Method, str]:
 
     **Privacy.** Reads no records.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If there is none of that name, or what a package brings is no subclass of Method.
+    Raises TypeError or ValueError if there is none of that name, or what a package brings is no subclass of Method.
     """
     if isinstance(name, str) and name in METHODS:
         return METHODS[name], ""
@@ -404,6 +401,8 @@ def find_method(name: str) -> tuple[Method, str]:
 def method_with(option: str, name: str, *, argument: str | None = None) -> str:
     """Return the method that was asked for, if it has an option of a fit; for "auto" the library's first that has it.
 
+    Raises ValueError if the method does not have it.
+
     Parameters
     ----------
     option : {"unit", "unknown", "cuda", "levels"}
@@ -411,11 +410,6 @@ def method_with(option: str, name: str, *, argument: str | None = None) -> str:
         "auto", or a method.
     argument : str, optional
         What messages call the option.
-
-    Raises
-    ------
-    ValueError
-        If the method does not have it.
     """
     having = [own for own, method in METHODS.items() if option in method.offers]
     if name == "auto":

@@ -16,6 +16,8 @@ def predict_statistic(
 ) -> FloatArray:
     """Return the factor by which a one-shot statistic's noise widens intervals, at parameters from the prior, (m,).
 
+    Raises TypeError if the model has no such statistic.
+
     Parameters
     ----------
     model : ConjugateModel
@@ -24,11 +26,6 @@ def predict_statistic(
     n_records : int
         Public.
     adjacency : Adjacency
-
-    Raises
-    ------
-    TypeError
-        If the model has no such statistic.
 
     Notes
     -----

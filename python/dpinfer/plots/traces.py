@@ -28,6 +28,8 @@ def trace(
 ) -> "Axes":
     """Draw parameters of the trace over the steps, with the burn-in shaded.
 
+    Raises TypeError or ValueError if a name is unknown or there are more than 12.
+
     Parameters
     ----------
     release : GradientTrace
@@ -43,11 +45,6 @@ def trace(
     Returns
     -------
     matplotlib Axes
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a name is unknown or there are more than 12.
     """
     if not isinstance(release, GradientTrace):
         raise TypeError(f"release must be a GradientTrace, got {type(release).__name__}")
@@ -93,6 +90,8 @@ def gradient_fit(
 ) -> "Axes":
     """Draw the noisy gradients of one coordinate against its position, with the line the posterior fits to them.
 
+    Raises TypeError or ValueError if the coordinate is unknown or the posterior fits no line to it.
+
     Parameters
     ----------
     release : GradientTrace
@@ -107,11 +106,6 @@ def gradient_fit(
     Returns
     -------
     matplotlib Axes
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the coordinate is unknown or the posterior fits no line to it.
 
     Notes
     -----

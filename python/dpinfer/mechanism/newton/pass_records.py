@@ -278,10 +278,7 @@ class UnitRecords(ReadRecords):
     def add(self, total: _native.PartialSum, query: Query) -> None:
         """Add all units, in one pass.
 
-        Raises
-        ------
-        RecordError
-            If there are other numbers of rows or units than before.
+        Raises RecordError if there are other numbers of rows or units than before.
         """
         # One exact sum over the rows of all units: a unit's sum is its increment.
         of_rows: Query = query.scores if isinstance(query, UnitScores) else query
@@ -384,10 +381,7 @@ def open_records(
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
-    Raises
-    ------
-    RuntimeError
-        If a part could not be read.
+    Raises RuntimeError if a part could not be read.
     """
     records = records_of(X, y)
     if units is not None:

@@ -324,10 +324,7 @@ def check_model(model: object) -> None:
 
     **Privacy.** Reads no records.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If it is of another kind, or the model of a loaded release, which has no code.
+    Raises TypeError or ValueError if it is of another kind, or the model of a loaded release, which has no code.
     """
     if isinstance(model, LinearRegression):
         return

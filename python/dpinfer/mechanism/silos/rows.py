@@ -95,10 +95,7 @@ class Silos(Records):
     ) -> Any:
         """Open a session for a task, or go on with one that was saved, and return it.
 
-        Raises
-        ------
-        SiloError
-            If a site does not answer, or refuses; nothing was charged.
+        Raises SiloError if a site does not answer, or refuses; nothing was charged.
         """
         # Imported by name, since it imports this module.
         opened = import_module("dpinfer.mechanism.silos.session").open_session
@@ -108,10 +105,7 @@ class Silos(Records):
     def check_ledger(self, ledger: Any) -> None:
         """Refuse a ledger: sites keep their own.
 
-        Raises
-        ------
-        ValueError
-            If there is one.
+        Raises ValueError if there is one.
         """
         if ledger is not None:
             raise ValueError("ledger must be None with Silos: give each Site its own, ledger=, which it charges")

@@ -19,6 +19,8 @@ _HEAD = 8  # bytes of a message's length
 def tls_context(certificate: Path, key: Path, authority: Path, *, serves: bool) -> ssl.SSLContext:
     """Return a context of TLS 1.3 in which both ends show a certificate that `authority` has signed.
 
+    Raises OSError if a file cannot be read, or holds something else.
+
     Parameters
     ----------
     certificate, key : Path
@@ -27,11 +29,6 @@ def tls_context(certificate: Path, key: Path, authority: Path, *, serves: bool) 
         Whose signatures are trusted, PEM: that of the sites' own circle.
     serves : bool
         Whether this end listens: a site does.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be read, or holds something else.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if serves else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3

@@ -183,6 +183,8 @@ def predict_newton(
 ) -> FloatArray:
     """Return the factor by which privacy widens the interval of every weight, (n_coef,).
 
+    Raises ValueError if there is no prediction for models of this kind.
+
     Parameters
     ----------
     model : GeneralizedLinearModel
@@ -197,11 +199,6 @@ def predict_newton(
     Returns
     -------
     (n_coef,) array
-
-    Raises
-    ------
-    ValueError
-        If there is no prediction for models of this kind.
 
     Notes
     -----

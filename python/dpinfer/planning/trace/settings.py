@@ -140,10 +140,7 @@ n_simulations, seed
     def resolve(self, model: Model) -> "PlanSettings":
         """Return the settings with the recipe of the model's run, after refusing settings that do not fit it.
 
-        Raises
-        ------
-        ValueError
-            If a setting does not belong to the recipe, or one that the recipe needs is not given.
+        Raises ValueError if a setting does not belong to the recipe, or one that the recipe needs is not given.
         """
         usual = "tied" if model.natural_steps else "plain"
         recipe = usual if self.recipe == "auto" else self.recipe
@@ -165,6 +162,8 @@ def recommended_run(
 ) -> tuple[PrivacyPlan, float]:
     """Return the privacy plan and the clipping norm that :func:`plan_inference` recommends, without a prediction.
 
+    Raises TypeError if the model has no expected information.
+
     Parameters
     ----------
     model : Model
@@ -172,11 +171,6 @@ def recommended_run(
     n_records : int
         Public.
     target_epsilon, target_delta : float
-
-    Raises
-    ------
-    TypeError
-        If the model has no expected information.
     """
     check_informed(model)
     settings = PlanSettings().resolve(model)

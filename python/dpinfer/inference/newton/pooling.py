@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import lapack
 
 from dpinfer._arrays import FloatArray, IntArray
 from dpinfer.inference.newton.likelihood import Likelihoods, ScoreLikelihoods, State
@@ -268,17 +269,17 @@ class _Chains:
     def _update_scale(self, number: int) -> None:
         """Draw the standard deviation of a block from its law given the matrices and the other scales."""
         prior = self._blocks[number].priors[0]
-        precision, information = self._left(number)
-        values, vectors = np.linalg.eigh(precision)
-        values = np.maximum(values, 0.0)[:, None]
-        squares = np.square(np.swapaxes(vectors, 1, 2) @ information[..., None])[..., 0][:, None]
+        diagonal, off, length = _tridiagonal(*self._left(number))
 
         def log_ratio(grid: FloatArray) -> FloatArray:
-            square = np.exp(2.0 * grid)[..., None]
-            shrunk = 1.0 + square * values
-            return np.asarray(0.5 * np.sum(squares * square / shrunk - np.log(shrunk), axis=2))
+            # Pivots of I + square * precision, the last one first; an inverse's first entry is that of the first.
+            square = np.exp(2.0 * grid)
+            pivots = 1.0 + square * diagonal[..., None]
+            for at in range(len(off) - 1, -1, -1):
+                pivots[at] = np.maximum(pivots[at] - np.square(square * off[at, :, None]) / pivots[at + 1], 1.0)
+            return np.asarray(0.5 * (square * length[:, None] / pivots[0] - np.log(pivots).sum(axis=0)))
 
-        size = len(values)
+        size = len(length)
         share = np.linspace(0.0, 1.0, _NODES)
         low, high = (np.full((size, 1), math.log(prior.scale) + end) for end in (_LEAST, _MOST))
         for _ in range(2):
@@ -385,6 +386,23 @@ class _Chains:
         covariance = np.asarray(0.5 * (covariance + np.swapaxes(covariance, 1, 2)))
         without_noise = np.linalg.inv(precision - self._precision + self._data).mean(axis=0)
         return self._draw, mean, covariance, list(self._scales), without_noise
+
+
+def _tridiagonal(matrices: FloatArray, vectors: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the diagonal (q, C) and the next one (q - 1, C) of similar matrices, and squared lengths (C,) of vectors.
+
+    Orthogonal maps take each vector to the first axis: its reflection, then LAPACK's, which keep that axis.
+    """
+    length = np.linalg.norm(vectors, axis=1)
+    normal = vectors.copy()
+    normal[:, 0] += np.copysign(length, normal[:, 0])
+    normal /= np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-300)
+    pushed = (matrices @ normal[..., None])[..., 0]
+    pushed -= np.sum(normal * pushed, axis=1, keepdims=True) * normal
+    across = 2.0 * normal[:, :, None] * pushed[:, None]
+    found = [lapack.dsytrd(matrix, lower=1)[1:3] for matrix in matrices - across - np.swapaxes(across, 1, 2)]
+    diagonal, off = (np.stack(part, axis=1) for part in zip(*found, strict=True))
+    return diagonal, off, np.square(length)
 
 
 def _triangle(scales: FloatArray) -> FloatArray:

@@ -128,11 +128,14 @@ def _one(
     stddev = np.sqrt(variance)
     far = np.maximum(mean + _BEYOND * stddev, np.log(model.ridge) + stddev)
     near = mean - _BEYOND * stddev
-    least, most = (np.sqrt(np.maximum(np.exp(end) - model.ridge, 0.0)) for end in (near, far))
+    # Even steps near zero, and in log(tau) far out: a wide likelihood reaches over many powers of ten.
+    unit = np.sqrt(model.ridge)
+    least, most = (np.arcsinh(np.sqrt(np.maximum(np.exp(end) - model.ridge, 0.0)) / unit) for end in (near, far))
     share = (np.arange(_NODES) + 0.5) / _NODES
-    tau = least[:, None] + (most - least)[:, None] * share
-    level = np.log(np.square(tau) + model.ridge)
-    log_density = -0.5 * np.square((level - mean[:, None]) / stddev[:, None]) + EFFECT_PRIOR.log_density(tau)
+    step = least[:, None] + (most - least)[:, None] * share
+    level = np.log(model.ridge) + 2.0 * np.log(np.cosh(step))
+    log_density = -0.5 * np.square((level - mean[:, None]) / stddev[:, None]) + np.log(unit * np.cosh(step))
+    log_density += EFFECT_PRIOR.log_density(unit * np.sinh(step))
     top = log_density.max(axis=1, keepdims=True)
     weight = np.cumsum(np.exp(log_density - top), axis=1)
     total = weight[:, -1]
@@ -143,7 +146,7 @@ def _one(
     before = np.where(place > 0, weight[rows, np.maximum(place - 1, 0)], 0.0)
     inside = (aim - before) / (weight[rows, place] - before)
     width = (most - least) / _NODES
-    drawn = least[:, None] + width[:, None] * (place + inside)
+    drawn = unit * np.sinh(least[:, None] + width[:, None] * (place + inside))
     zero = np.square((np.log(model.ridge) - mean) / stddev)
     at_zero = -0.5 * zero + EFFECT_PRIOR.log_density(np.zeros(1)) - top[:, 0] - np.log(total * width)
     posterior = special.logsumexp(at_zero) - np.log(len(mean))

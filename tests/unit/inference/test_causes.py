@@ -57,7 +57,7 @@ def test_the_parts_are_those_of_a_normal_model():
     """Sums of a linear regression whose covariance is known: P from the scores' noise, L of the prior."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, 2))
-    y = X @ [0.5, -0.3] + rng.normal(size=N)
+    y = X @ [0.02, -0.01] + rng.normal(size=N)  # as the prior expects: one that is contradicted is widened
     model = dpi.models.LinearRegression(2, prior_scale=0.02)
     found = dpi.fit(
         model,

@@ -112,7 +112,10 @@ def weighed(scores, law, drawn, sampled, log_weight):
 
 @pytest.mark.parametrize("smallest", [0.1, 0.4, 0.7])
 def test_drawn_errors_have_the_law_of_the_prior_weighted_by_release_and_scores(smallest):
-    """Means of M's entries and least eigenvalue and of the weights, within 5 Monte Carlo errors of both."""
+    """Means of M's entries and least eigenvalue and of the weights, within 5 Monte Carlo errors of both.
+
+    Matrices that are not positive definite do not count.
+    """
     rng, noisy, stddev = np.random.default_rng(4), np.diag([smallest, 0.8, 1.0]), 0.25
     scores = MeanScores(np.array([0.3, 0.0, 0.0]), np.array([0.2, 0.1, 0.0]), 0.01, 0.01, 1.5 * np.eye(3))
     law = MomentsLaw(noisy, stddev, scores)
@@ -122,6 +125,7 @@ def test_drawn_errors_have_the_law_of_the_prior_weighted_by_release_and_scores(s
         return np.column_stack((moments[:, *np.triu_indices(3)], least))
 
     drawn, _, sampled, log_weight = matrices_given_the_release(rng, 200_000, law)
+    log_weight[np.linalg.eigvalsh(drawn)[:, 0] <= 0.0] = -np.inf
     weight, mean, variance = weighed(scores, law, drawn, sampled, log_weight)
     reference = np.hstack((told(drawn), mean, np.square(mean) + variance))
     expected = weight @ reference
@@ -193,6 +197,7 @@ def test_a_posterior_is_that_of_draws_from_the_prior(twin, epsilon, hidden):
     said = scores.middle().mean_scores(scores.whitening)
     law = MomentsLaw(scores.noisy, scores.stddev, said)
     drawn, values, sampled, log_weight = matrices_given_the_release(rng, 300_000, law)
+    log_weight[np.linalg.eigvalsh(drawn)[:, 0] <= 0.0] = -np.inf
     weight = weighed(said, law, drawn, sampled, log_weight)[0]
     some = np.flatnonzero(weight > 1e-9 * weight.max())
     draws = MomentsDraws(
@@ -267,23 +272,14 @@ def test_the_law_of_the_noise_variance_does_not_depend_on_where_its_nodes_lie(ep
     assert stddevs.max() < 1.1 * stddevs.min()
 
 
-def test_rounds_that_agree_are_averaged_by_their_noise(rng):
-    """Three rounds with the same noise in the last coordinates, of which one is half; the first gets another trace."""
-    release, _ = simulated_release(rng, 2)
-    tilt = np.array([[0.1, 0.2], [0.2, -0.1]])
-    for moved, count in ((0.0, 3), (4.0, 2)):
-        rounds = dataclasses.replace(
-            release,
-            transforms=np.array([np.eye(2), 0.5 * np.eye(2), np.eye(2)]),
-            moments=np.array([(1.0 + moved) * np.eye(2), 0.25 * (np.eye(2) + tilt), np.eye(2)]),
-            moment_stddev=np.array([0.2, 0.05, 0.2]),
-            moment_bounds=release.moment_bounds[-3:],
-            event=NonPrivateEvent(),
-            certified_epsilon=np.inf,
-        )
-        scores = scores_of(rounds)
-        np.testing.assert_allclose(scores.noisy, np.eye(2) + tilt / count)
-        assert scores.stddev == pytest.approx(0.2 / math.sqrt(count))
+def test_the_last_round_alone_says_how_large_second_moments_are(rng):
+    """Earlier ones chose its coordinates, in which each is pulled to the identity by its own noise."""
+    release, _ = simulated_release(rng, 3, epsilon=0.3)
+    earlier = np.concatenate([2.0 * release.moments[:-1], release.moments[-1:]])
+    moved = dataclasses.replace(release, moments=earlier, event=NonPrivateEvent(), certified_epsilon=np.inf)
+    for scores in (scores_of(release), scores_of(moved)):
+        np.testing.assert_array_equal(scores.noisy, release.moments[-1])
+        assert scores.stddev == release.moment_stddev[-1]
 
 
 def test_the_stated_error_counts_normal_laws_where_directions_are_hidden(rng, monkeypatch):

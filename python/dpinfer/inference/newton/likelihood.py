@@ -237,15 +237,12 @@ def _of_all_scores(
         # The noise variance of residuals around a fit of d weights, over the population's.
         freedom = 1.0 - min(release.n_coef / release.n_records, 0.5)
         every = scores.every(0.5 * np.log(freedom * softplus(location[:, -1])))
-        # Coordinates whiten what earlier rounds say, with their noise: the last one's is independent of them.
-        noisy, stddev = release.moments[-1], float(release.moment_stddev[-1])
     elif isinstance(release, GlmNewtonRelease):
         scores, last = BoundedScores(release, model), len(release.scores)
         every = scores.every(len(location))
-        noisy, stddev = scores.noisy, scores.stddev
     else:
         raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
-    law = MomentsLaw(noisy, stddev, scores.middle().mean_scores(scores.whitening))
+    law = MomentsLaw(scores.noisy, scores.stddev, scores.middle().mean_scores(scores.whitening))
     law = law.at(law.spreads[::2], 2.0 * law.width[::2])
     noise = 1.0 / every.precision
     measured = combined(every.value[:, -last:], every.positions[-last:], noise[:, -last:, None])

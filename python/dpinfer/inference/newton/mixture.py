@@ -133,6 +133,9 @@ def mixture_of(scores: LinearScores | BoundedScores, request: NewtonRequest) -> 
         errors = ErrorDraws(law)
     of_set = _CHAINS if request.sampler is not None else _HIDDEN_DRAWS
     size = _SETS * (of_set if errors else int(np.clip(_ENTRIES // d**2, 1, _MOST_DRAWS)))
+    if errors and errors.hidden:
+        errors.draw(size, _SETS, np.random.default_rng(request.seed))
+        errors.hidden *= errors.counted >= tuning.TUNING.definite
     few, most = (int(np.clip(entries // (size * d**2), 1, top)) for entries, top in _KEPT)
     kept: list[tuple[FloatArray, ...]] = []
     wanted = 2 if errors else 1

@@ -34,6 +34,7 @@ _MOST, _OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 6, 6, (1.6, 1.0), 8
 # Log of the mass that is left out; share of even proposals; factor of standard deviations; share beyond the outer
 # offsets; bisections; proposals for a draw.
 _NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED = 9.0, 0.05, 1.05, 0.003, 30, 2
+_DEAD = 60.0  # log of a weight that no draw has: nothing more is computed for it
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,10 @@ class ErrorLaw:
     ----------
     weight, noise, sampled : (K,), (K, d) and (K, d) arrays
         Weights of nodes of t; given t, the variance of the score and M's eigenvalues as expected above zero.
+    hidden : int
+        Number of directions, the first, in which M is held positive definite.
+    counted : float
+        As many independent draws the last ones were worth after that, as a share.
     """
 
     def __init__(self, law: MomentsLaw) -> None:
@@ -220,6 +225,9 @@ class ErrorLaw:
         self._width = np.sqrt((np.square(law.spreads) + law.noise) / d)
         self.sampled = law.expected(np.full(len(law.kept), np.clip(self._middle, *law.ends)), law.kept)[1]
         self.noise = law.scores.noise + law.scores.sampling * self.sampled
+        # Above the norm of the noise, and two standard deviations more, M has no negative eigenvalue.
+        self.hidden = int(np.count_nonzero(law.eigenvalues < (math.sqrt(2.0 * d) + 2.0) * math.sqrt(law.noise)))
+        self.counted = 1.0
 
     def _centre(self, width: FloatArray, precision: FloatArray, information: FloatArray) -> tuple[FloatArray, ...]:
         """Return the log of the integral of exp(information c - precision c**2 / 2) over c's law, and that of c then.
@@ -290,34 +298,75 @@ class ErrorLaw:
         of, each = np.repeat(np.arange(len(self._kept)), size), np.tile(error, (len(self._kept), 1))
         logs = (self._score_given(of, each)[0] + np.log(self.weight)[of]).reshape(-1, size)
         chosen = np.argmax(logs + rng.gumbel(size=logs.shape), axis=0)
-        return self._moments_given(error, chosen, self._score_given(chosen, error)[1:], sets, rng)
+        centre = self._score_given(chosen, error)[1:]
+        return self._moments_given(error, chosen, centre, np.zeros(size), size, sets, rng)
 
     def _moments_given(
-        self, error: FloatArray, of: IntArray, centre: Sequence[FloatArray], sets: int, rng: np.random.Generator
+        self,
+        error: FloatArray,
+        of: IntArray,
+        centre: Sequence[FloatArray],
+        log_weight: FloatArray,
+        size: int,
+        sets: int,
+        rng: np.random.Generator,
     ) -> MomentsDraws:
-        """Draw c and M given errors and t.
+        """Draw c and M given errors and t, and of them `size` again by their weights, set by set.
 
         A draw of M given the release alone, and a score that it would have, are taken to the score there is: both are
         normal, and the difference is that of their conditional means.
         """
-        law, (size, d) = self._law, error.shape
+        law, (number, d) = self._law, error.shape
         mean, precision, below, above, sign = centre
-        place = rng.uniform(size=size)
+        place = rng.uniform(size=number)
         drawn = special.ndtri_exp(np.logaddexp(below + np.log1p(-place), above + np.log(place)))
         kept, entry = self._kept[of][:, None], self._entry[of]
         values = kept * law.eigenvalues + (1.0 - kept) * (mean + sign * drawn / np.sqrt(precision))[:, None]
-        half = rng.standard_normal((size, d, d))  # M less values is the sum of this and its transpose
+        half = rng.standard_normal((number, d, d))  # M less values is the sum of this and its transpose
         half *= np.sqrt(0.5 * entry)[:, None, None]
         noise, vector = self.noise[of], error[:, :, None]
         missed = law.score - values * error - ((half + np.swapaxes(half, 1, 2)) @ vector)[:, :, 0]
-        missed -= np.sqrt(noise) * rng.standard_normal((size, d))
+        missed -= np.sqrt(noise) * rng.standard_normal((number, d))
         noise = noise + (entry * np.sum(np.square(error), axis=1))[:, None]
         turned = error / noise
         by = entry * np.sum(missed * turned, axis=1) / (1.0 + entry * np.sum(error * turned, axis=1))
         half += (entry[:, None] * (missed / noise - by[:, None] * turned))[:, :, None] * error[:, None, :]
         matrix = half + np.swapaxes(half, 1, 2)
         np.einsum("sii->si", matrix)[:] += values
+        if self.hidden:
+            log_weight = log_weight + self._made_definite(matrix, values, error, of, rng)
+            weight = np.exp(log_weight - log_weight.max())
+            self.counted = float(np.sum(weight) ** 2 / np.sum(np.square(weight)) / number)
+            again = _again(log_weight, size, sets, rng)
+            matrix, values, of, entry = matrix[again], values[again], of[again], entry[again]
         return MomentsDraws(law.basis, matrix, values, self.sampled[of], entry, np.zeros((size, d)), sets)
+
+    def _made_definite(
+        self, matrix: FloatArray, values: FloatArray, error: FloatArray, of: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        """Draw M's diagonal in hidden directions anew, so that M is positive definite, and return log weights, (S,).
+
+        Entries of the diagonal are independent normal given the rest of M, error and score.  From the last on, each is
+        drawn where the matrix of it and those after it is positive definite: the probability of that is the weight.
+        """
+        law, h = self._law, self.hidden
+        error, whole = error[:, :h], (matrix[:, :h] @ error[:, :, None])[:, :, 0]
+        diagonal, entry, noise = np.einsum("sii->si", matrix)[:, :h], self._entry[of][:, None], self.noise[of][:, :h]
+        precision = 0.5 / entry + np.square(error) / noise
+        mean = 0.5 * values[:, :h] / entry + error * (law.score[:h] - whole + diagonal * error) / noise
+        mean, stddev, log_weight = (mean / precision).T, (precision**-0.5).T, np.zeros(len(matrix))
+        diagonal[:], across = 0.0, matrix[:, h:, :h]
+        left = matrix[:, :h, :h] - np.swapaxes(across, 1, 2) @ np.linalg.solve(matrix[:, h:, h:], across)
+        left = np.ascontiguousarray(np.moveaxis(left, 0, 2))
+        for j in reversed(range(h)):
+            z = (mean[j] + left[j, j]) / stddev[j]
+            share = special.log_ndtr(z)
+            beyond = z - special.ndtri_exp(share + np.log(rng.uniform(size=z.size)))
+            pivot = stddev[j] * np.maximum(beyond, _LEAST)
+            diagonal[:, j], log_weight = pivot - left[j, j], log_weight + share
+            column = np.where(log_weight > -_DEAD, left[:j, j], 0.0)
+            left[:j, :j] -= column[:, None] * (column / pivot)
+        return log_weight
 
 
 class ErrorDraws(ErrorLaw):
@@ -421,13 +470,20 @@ class ErrorDraws(ErrorLaw):
             logs = self._log[parts] + logs / _WIDER**2
             top = logs.max(axis=1)
             log_weight[own] -= top + np.log(np.sum(np.exp(logs - top[:, None]), axis=1))
-        by_set = log_weight.reshape(-1, sets)
-        ends = np.cumsum(np.exp(by_set - by_set.max(axis=0)), axis=0)
-        ends = (ends / ends[-1] + np.arange(sets)).T.ravel()
-        place = (np.arange(size // sets)[:, None] + rng.uniform(size=(size // sets, sets))) * (sets / size)
-        again = np.searchsorted(ends, (place + np.arange(sets)).ravel()) % len(by_set) * sets
-        again += np.tile(np.arange(sets), size // sets)
-        return self._moments_given(error[again], of[again], [part[again] for part in centre], sets, rng)
+        if not self.hidden:
+            again = _again(log_weight, size, sets, rng)
+            error, of, *centre = (part[again] for part in (error, of, *centre))
+        return self._moments_given(error, of, centre, log_weight, size, sets, rng)
+
+
+def _again(log_weight: FloatArray, size: int, sets: int, rng: np.random.Generator) -> IntArray:
+    """Return which of all draws are drawn again, (size,), in proportion to their weights in each of the sets."""
+    by_set = log_weight.reshape(-1, sets)
+    ends = np.cumsum(np.exp(by_set - by_set.max(axis=0)), axis=0)
+    ends = (ends / ends[-1] + np.arange(sets)).T.ravel()
+    place = (np.arange(size // sets)[:, None] + rng.uniform(size=(size // sets, sets))) * (sets / size)
+    again = np.searchsorted(ends, (place + np.arange(sets)).ravel()) % len(by_set) * sets
+    return np.asarray(again + np.tile(np.arange(sets), size // sets))
 
 
 def _dot(left: FloatArray, right: FloatArray) -> FloatArray:

@@ -174,7 +174,8 @@ class LinearScores:
 
     def __init__(self, release: NewtonRelease, model: LinearRegression, prior: NoiseScalePrior) -> None:
         self._release, self._model, self._prior = release, model, prior
-        self.noisy, self.stddev = _of_all_rounds(release)
+        # Coordinates whiten what earlier rounds say, with their noise: the last one's is independent of them.
+        self.noisy, self.stddev = release.moments[-1], float(release.moment_stddev[-1])
         self.whitening = release.transforms[-1]
         steps = len(release.scores)
         self._last = np.arange(max(steps - tuning.TUNING.scores, 0), steps)
@@ -285,17 +286,3 @@ class LinearScores:
             prior[:, -1] += release.response_spread**2
         value = release.scores[steps] / slope[..., None]
         return Measured(release.positions[steps], value, 1.0 / noise, sampling, prior)
-
-
-def _of_all_rounds(release: NewtonRelease) -> tuple[FloatArray, float]:
-    """Return the mean of the matrices in the last coordinates that have the last one's trace, and its noise.
-
-    The noise of a round differs between directions; its largest standard deviation stands for all of them.
-    """
-    onward = release.transforms[-1] @ np.linalg.inv(release.transforms)
-    matrices, gram = onward @ release.moments @ np.swapaxes(onward, 1, 2), onward @ np.swapaxes(onward, 1, 2)
-    trace, square = np.trace(matrices, axis1=1, axis2=2), np.square(release.moment_stddev)
-    away = np.square(trace - trace[-1]) / (square * np.sum(np.square(gram), axis=(1, 2)) + square[-1] * len(gram[0]))
-    agrees = away <= tuning.TUNING.sure**2
-    precision = agrees / (square * np.linalg.norm(gram, 2, axis=(1, 2)) ** 2)
-    return np.einsum("k,kij->ij", precision, matrices) / precision.sum(), float(precision.sum() ** -0.5)

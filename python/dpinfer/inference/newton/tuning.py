@@ -40,6 +40,9 @@ class Tuning:
         Ends of the centre in the same units.  Not tuned: wide.
     few : int
         Weights, of more of which all is taken for normal; 40 to 100.  Not tuned: 5 s, and memory; scope has at most 69.
+    definite : float
+        The second moments are held positive definite where at least this share of draws is left; 0.05 to 0.2.  Scope:
+        it is above 0.15 or below 0.07, and there far more draws would be needed.
     rough : float
         The error that is stated then where directions are hidden, in posterior standard deviations.  Scope: 0.57 once.
     near_hidden : float
@@ -57,8 +60,7 @@ class Tuning:
         p-values below which weights are larger than their prior expects, scores contradict each other, the verdict says
         that the model is in doubt; 0.001 to 0.05.  Warnings: a release that fits is doubted in fewer than 2%.
     sure : float
-        Noisy shares count beyond so many standard deviations of their noise, and rounds whose traces are that far apart
-        are not averaged; 2 to 4.  Warnings, and scope.
+        Noisy shares count beyond so many standard deviations of their noise; 2 to 4.  Warnings.
     beyond, below : float
         Share of the responses larger, smaller than the declared scale allows for; 0 to 0.5.  Warnings.
     spread_below : float
@@ -93,6 +95,7 @@ class Tuning:
     least_centre: float = 0.05
     largest_centre: float = 5.0
     few: int = 70
+    definite: float = 0.1
     rough: float = 0.6
     near_hidden: float = 2.0
     error: float = 0.05

@@ -476,22 +476,18 @@ def _with_chains(law: MomentsLaw, judge: str, definite: bool) -> tuple[list[Floa
     return some, time.process_time() - begun, float(moving.min())
 
 
-def _definite(law: MomentsLaw, weights: FloatArray, log_spread: FloatArray, centre: FloatArray, rng: Any) -> FloatArray:
+def _definite(law: MomentsLaw, u: FloatArray, log_spread: FloatArray, centre: FloatArray, rng: Any) -> FloatArray:
     """Return whether M, drawn given weights, t and c, is positive definite, (S,); anew."""
-    kept = 1.0 / (1.0 + law.noise * np.exp(-2.0 * log_spread))
-    entry, error = (0.5 * kept * law.noise)[:, None], weights - law.position
-    middle = np.full(len(kept), np.clip(law.eigenvalues.mean(), *law.ends))
+    kept, error = 1.0 / (1.0 + law.noise * np.exp(-2.0 * log_spread)), u - law.position
+    entry, middle = (0.5 * kept * law.noise)[:, None], np.full(len(u), np.clip(law.eigenvalues.mean(), *law.ends))
     noise = law.scores.noise + law.scores.sampling * law.expected(middle, kept)[1]
     half = np.sqrt(0.5 * entry)[..., None] * rng.standard_normal((*error.shape, error.shape[1]))
-    half += (
-        0.5 * (centre[:, None] + kept[:, None] * (law.eigenvalues - centre[:, None]))[:, None] * np.eye(error.shape[1])
-    )
-    missed = law.score - np.einsum("sij,sj->si", half, error) - np.einsum("sji,sj->si", half, error)
+    half += 0.5 * law.expected(centre, kept)[0][:, None] * np.eye(error.shape[1])
+    missed = law.score - np.einsum("sij,sj->si", half + half.swapaxes(1, 2), error)
     missed -= np.sqrt(noise) * rng.standard_normal(error.shape)
     noise = noise + entry * np.sum(error**2, axis=1, keepdims=True)
-    along = np.sum(missed * error / noise, axis=1, keepdims=True)
-    moved = (missed - entry * along / (1.0 + entry * np.sum(error**2 / noise, axis=1, keepdims=True)) * error) / noise
-    half += (entry * moved)[..., None] * error[:, None]
+    along, own = (np.sum(part * error / noise, axis=1, keepdims=True) for part in (missed, error))
+    half += (entry * (missed - entry * along / (1.0 + entry * own) * error) / noise)[..., None] * error[:, None]
     return np.asarray(np.linalg.eigvalsh(half + half.swapaxes(1, 2))[:, 0] > 0.0)
 
 
@@ -530,27 +526,21 @@ def main() -> None:
     parser.add_argument("--judge", choices=("chains", "nuts"), default="chains", help="of agree")
     parser.add_argument("--list", action="store_true", help="also every cell that is not within")
     arguments = parser.parse_args()
-    cells = [
-        cell for cell in draw_design(arguments.cells) if arguments.half in ("both", "seen" if cell.seen else "unseen")
-    ]
-    if arguments.what == "agree":
-        agree([cell for k in range(arguments.every) for cell in cells[k :: arguments.every]], arguments.judge)
+    cells = draw_design(arguments.cells)
+    cells = [cell for cell in cells if arguments.half in ("both", "seen" if cell.seen else "unseen")]
+    seen, apart = [cell for cell in cells if cell.seen], arguments.every
+    todo: dict[str, Callable[[], None]] = {
+        "agree": lambda: agree([cell for k in range(apart) for cell in cells[k::apart]], arguments.judge),
+        "auto": lambda: auto(seen, arguments.intervals),
+        "ablate": lambda: ablate(seen[::apart], arguments.results),
+        "run": lambda: run_cells(cells, arguments.results, arguments.intervals),
+    }
+    if arguments.what in todo:
+        todo[arguments.what]()
         return
-    if arguments.what == "auto":
-        auto([cell for cell in cells if cell.seen], arguments.intervals)
-        return
-    if arguments.what == "ablate":
-        ablate([cell for cell in cells if cell.seen][:: arguments.every], arguments.results)
-        return
-    if arguments.what == "run":
-        run_cells(cells, arguments.results, arguments.intervals)
-        return
-    results = []
-    for cell in cells:
-        path = arguments.results / f"cell-{cell.index:03d}.json"
-        if path.exists():
-            results.append(Result(cell, json.loads(path.read_text(encoding="utf-8"))["runs"]))
-    report(results, arguments.list)
+    there = [(cell, arguments.results / f"cell-{cell.index:03d}.json") for cell in cells]
+    texts = [(cell, path.read_text(encoding="utf-8")) for cell, path in there if path.exists()]
+    report([Result(cell, json.loads(text)["runs"]) for cell, text in texts], arguments.list)
 
 
 if __name__ == "__main__":

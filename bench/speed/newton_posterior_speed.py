@@ -1,6 +1,6 @@
 """Seconds that the posterior of a private Newton run takes on one core, its answer checked first.
 
-    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python bench/speed/newton_posterior_speed.py [--repeats 3] [--largest 300]
+    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python bench/speed/newton_posterior_speed.py [--repeats 3]
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python bench/speed/newton_posterior_speed.py --adult   needs DPINFER_DATA
 
 Normal AR(1) 0.5 features, or Adult's columns and labels; epsilon = 1, the default request.  CPU seconds, median and
@@ -24,8 +24,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "coverage"))
 from newton_runs import LEVELS, autoregressive
 
 SEED = 5
-
-
 # Logistic or linear, weights, records.
 CASES = ((False, 11, 5_000), (False, 57, 30_000), (True, 20, 20_000), (True, 57, 30_000), (True, 100, 50_000),
          (True, 300, 200_000))  # fmt: skip
@@ -91,8 +89,6 @@ def main() -> None:
     """Print a line for each case."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--smallest", type=int, default=1)
-    parser.add_argument("--largest", type=int, default=300)
     parser.add_argument("--adult", action="store_true")
     arguments = parser.parse_args()
     if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
@@ -101,9 +97,8 @@ def main() -> None:
         time_posterior("Adult", adult_release(), arguments.repeats)
         return
     for logistic, d, n_records in CASES:
-        if arguments.smallest <= d <= arguments.largest:
-            name = f"{'logistic' if logistic else 'linear  '}  {d:3d} weights  N {n_records:6d}"
-            time_posterior(name, release_of(logistic, d, n_records), arguments.repeats)
+        name = f"{'logistic' if logistic else 'linear  '}  {d:3d} weights  N {n_records:6d}"
+        time_posterior(name, release_of(logistic, d, n_records), arguments.repeats)
 
 
 if __name__ == "__main__":

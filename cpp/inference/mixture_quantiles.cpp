@@ -15,6 +15,8 @@ namespace {
 
 constexpr double kNegligible = 1e-12;
 constexpr int kMostIterations = 200;
+// From here on every other step halves the bracket: about a narrow component Newton's steps can go to and fro for ever.
+constexpr int kPatience = 50;
 
 // One mixture without its negligible components.
 class Mixture {
@@ -73,7 +75,8 @@ class Mixture {
       if (gap == 0.0) return x;
       (gap < 0.0 ? low : high) = x;
       const double newton = x - gap / density;
-      const double next = newton > low && newton < high ? newton : 0.5 * (low + high);
+      const bool halved = iteration > kPatience && iteration % 2 == 0;
+      const double next = !halved && newton > low && newton < high ? newton : 0.5 * (low + high);
       const double moved = std::abs(next - x);
       x = next;
       if (moved <= 1e-12 * spread_ + 4e-16 * std::abs(x)) return x;

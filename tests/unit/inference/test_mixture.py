@@ -43,6 +43,13 @@ def test_quantiles_are_roots_of_the_distribution_function():
         np.testing.assert_allclose(one, found[:, j], rtol=1e-12, atol=1e-12 * spread)
 
 
+def test_steps_that_go_to_and_fro_about_a_narrow_component_end():
+    """Newton's steps alone visit two points in turn, one on each side of the second component."""
+    weight, mean, stddev = np.array([0.16, 0.14, 0.7]), np.array([0.0, 0.5, -6.0]), np.array([1.0, 0.09, 0.12])
+    found = mixture_quantile(weight, mean, np.square(stddev), np.array([0.82]))
+    assert weight @ special.ndtr((found - mean) / stddev) == pytest.approx(0.82, abs=1e-12)
+
+
 def test_one_normal_and_points_alone():
     one = mixture_quantile(np.ones(1), np.array([3.0]), np.array([4.0]), LEVELS)
     np.testing.assert_allclose(one, 3.0 + 2.0 * special.ndtri(LEVELS), rtol=1e-12)

@@ -41,8 +41,8 @@ class Tuning:
     few : int
         Weights, of more of which all is taken for normal; 40 to 100.  Not tuned: 5 s, and memory; scope has at most 69.
     definite : float
-        The second moments are held positive definite where at least this share of draws is left; 0.05 to 0.2.  Scope:
-        it is above 0.15 or below 0.07, and there far more draws would be needed.
+        The second moments are held positive definite where at least this share of draws is left; 0.05 to 0.2.  Scope,
+        seen half: no release has a share between 0.07 and 0.13, and below far more draws would be needed.
     rough : float
         The error that is stated then where directions are hidden, in posterior standard deviations.  Scope: 0.57 once.
     near_hidden : float

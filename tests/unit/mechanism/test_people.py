@@ -13,7 +13,7 @@ from tests.reference.own_newton_mutants import PERSON_MUTANTS
 import dpinfer as dpi
 from dpinfer.errors import RecordError
 from dpinfer.inference.newton.persons import EFFECT_PRIOR, bounded_effects
-from dpinfer.mechanism import RowSource, ShardedRows, Units, _native, rows_of_arrays, rows_of_arrow
+from dpinfer.mechanism import RowSource, ShardedRows, Units, _native, rows_of_arrays, rows_of_arrow, rows_of_dask
 from dpinfer.mechanism.newton import unit_parts
 from dpinfer.mechanism.newton.own_rows import OwnRows, PersonScores, kernel_scores
 from dpinfer.mechanism.newton.person_records import persons_of
@@ -294,6 +294,24 @@ def test_shards_give_the_bits_of_one_machine(spread, family, monkeypatch):
     # Power: with numbers of their own shard, equal people of two shards have the same draws.
     monkeypatch.setattr(unit_parts, "earlier_equals", lambda kinds: np.zeros(len(kinds), dtype=np.int64))
     assert not np.array_equal(sharded(family, places, X, y, unit).scores, whole.scores)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dask_gives_the_bits_of_one_machine(spread):
+    """Two worker processes, which compare the hashes of their shards in every pass; and a person in two shards."""
+    distributed = pytest.importorskip("distributed", reason="dask is not installed (extra dask)")
+    X, y, unit, places = spread
+    model = model_of("binomial")
+    units = Units(None, ROWS, model.mean_rows)
+    whole = run(model, X, y, Units(unit, ROWS, model.mean_rows))
+    shards, again = (
+        [rows_of_arrays(X[own], y[own], unit[own], block_rows=400) for own in parts] for parts in (places, places[:1])
+    )
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        assert np.array_equal(run(model, rows_of_dask(client, shards), None, units).scores, whole.scores)
+        with pytest.raises(RecordError, match="one shard with all of its rows"):
+            run(model, rows_of_dask(client, shards + again), None, units)
 
 
 def test_a_person_in_two_shards_is_refused_before_anything_is_drawn(spread, monkeypatch):

@@ -168,7 +168,7 @@ class Guaranteed:
     it, also holds. The guarantee covers all parts: ``certified_epsilon`` is derived from the composition of their
     events, and a given value must follow from it.
 
-    Marks (`secure`, `leaks`, `other_parts`) hold facts outside of events. A copy without one of them is refused, as
+    Marks (`secure`, `leaks`, `other_parts`) hold facts outside of events. A copy that lacks a mark is refused, as
     is a statement of a release whose marks were changed in place. This prevents the loss of marks; it is no signature:
     a release made of bare arrays can claim anything.
 

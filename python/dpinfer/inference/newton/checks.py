@@ -128,7 +128,7 @@ def compare_widths(
     meat : (d, d) array
         Shrunken, positive definite.
     least_level : float or None
-        Least variance of the errors where it is unknown; None: it is 1.
+        Smallest variance that the errors can have, where it is unknown; None if the variance is 1.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Units in several places: each with all of its rows in one of them.
+"""Units whose rows are in several places, all rows of one unit in one place.
 
 **Privacy.** What travels is as private as the records; noise is drawn by the mechanism, when all parts have answered.
 """
@@ -40,7 +40,7 @@ def sorted_by_unit(rows: Arrays) -> Arrays:
 
 
 class UnitParts(ReadRecords):
-    """Units in several places, each with all of its rows in one of them, which the first pass makes sure of.
+    """Units whose rows are in several places. The first pass checks that each unit is in one place.
 
     **Privacy.** Parts give the caller hashes of the names of their units and of their records, and integers: all are
     as private as the records.  Integers are made in the call that compares the part with what it was at first, so that
@@ -96,7 +96,7 @@ class UnitParts(ReadRecords):
 def rows_of_part(source: RowSource, check: Callable[..., Arrays], *, in_order: bool = False) -> Arrays:
     """Return all rows of a part, sorted by their units; nothing of a part without rows.
 
-    Raises RecordError if they are to be sorted already, and are not, or there are none.
+    Raises RecordError if there are no units, or if units that must be sorted are not.
     """
     # Copies: a source may put the next block in the place of one.
     blocks = [[np.array(array) for array in block] for block in source.each(check)]

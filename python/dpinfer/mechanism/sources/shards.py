@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Each(tuple[Any, ...]):
-    """What :meth:`ShardedRows.each_part` gives to each shard its own item of."""
+    """A sequence with one item for each shard, for :meth:`ShardedRows.each_part`."""
 
     @staticmethod
     def own(public: Sequence[Any], shard: int) -> list[Any]:

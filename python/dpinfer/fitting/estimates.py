@@ -16,32 +16,23 @@ _CUT = 12.0
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateRow:
-    """One parameter: posterior mean, standard deviation, interval, and causes of the variance.
-
-    Parameters
-    ----------
-    label : str
-        The schema's label; empty for the name.
-    records, privacy, prior : float
-        Shares of the variance in [0, 1] (:func:`dpinfer.inference.posterior.causes.causes`); NaN if unknown.
-    unit : float or None
-        Factor of the interval in the picture that compares rows; None to leave the row out of it.
-    reference : float or None
-        A value to compare with, such as the truth of a simulation.
-    """
+    """One parameter: posterior mean, standard deviation, interval, and causes of the variance."""
 
     name: str
-    label: str = ""
+    label: str = ""  # the schema's label; empty for the name
     mean: float
     stddev: float
     low: float
     high: float
+    # records, privacy, prior: shares of the variance in [0, 1] (:func:`dpinfer.inference.posterior.causes.causes`);
+    # NaN if unknown
     records: float
     privacy: float
     prior: float
+    # factor of the interval in the picture that compares rows; None to leave the row out of it
     unit: float | None = 1.0
     remark: str = ""
-    reference: float | None = None
+    reference: float | None = None  # a value to compare with, such as the truth of a simulation
 
     @property
     def covers(self) -> bool:

@@ -98,56 +98,24 @@ def cards(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportContent:
-    """The content of a report.
-
-    Parameters
-    ----------
-    title : str
-        By default the model's name.
-    failure : str
-        Why there is no posterior.
-    plan : FitPlan or None
-        None if the mechanism was chosen by name, or is not known.
-    rows : sequence of EstimateRow or None
-        By default those of the posterior, in the model's own space.
-    told : str
-        A sentence about the rows.
-    scale : str
-        Name of the quantities of the picture.
-    level : float
-        Credibility of the intervals.
-    about : str
-        A line of introduction.
-    notes : sequence of str
-        Further warnings.
-    calibration : CalibrationCurve or None
-        Of test records, which is shown without noise.
-    pictures : mapping from name to Picture
-        Of the calibration, and of a gradient trace.
-    columns : str
-        HTML of a section on the columns of the table.
-    release_name : str
-        The file of the release.
-    in_units : callable
-        From a text in the model's units to one in the reader's.
-    """
+    """The content of a report."""
 
     release: Release
     posterior: Posterior | None
-    title: str = ""
-    failure: str = ""
-    plan: FitPlan | None = None
-    rows: Sequence[EstimateRow] | None = None
-    told: str = "Parameters are in the model's own units."
-    scale: str = "the parameters"
-    level: float = 0.9
-    about: str = ""
-    notes: Sequence[str] = ()
-    calibration: CalibrationCurve | None = None
-    pictures: Mapping[str, Picture] = field(default_factory=dict)
-    columns: str = ""
-    release_name: str = "fit.release"
-    in_units: Callable[[str], str] = str
+    title: str = ""  # by default the model's name
+    failure: str = ""  # why there is no posterior
+    plan: FitPlan | None = None  # None if the mechanism was chosen by name, or is not known
+    rows: Sequence[EstimateRow] | None = None  # by default those of the posterior, in the model's own space
+    told: str = "Parameters are in the model's own units."  # a sentence about the rows
+    scale: str = "the parameters"  # name of the quantities of the picture
+    level: float = 0.9  # credibility of the intervals
+    about: str = ""  # a line of introduction
+    notes: Sequence[str] = ()  # further warnings
+    calibration: CalibrationCurve | None = None  # of test records, which is shown without noise
+    pictures: Mapping[str, Picture] = field(default_factory=dict)  # of the calibration, and of a gradient trace
+    columns: str = ""  # HTML of a section on the columns of the table
+    release_name: str = "fit.release"  # the file of the release
+    in_units: Callable[[str], str] = str  # from a text in the model's units to one in the reader's
 
 
 def render(content: ReportContent) -> str:

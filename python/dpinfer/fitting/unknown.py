@@ -28,14 +28,9 @@ class ReleasedArguments:
     """Released values in place of public arguments.
 
     **Privacy.** Safe to publish: everything carries the noise that `parts` account for.
-
-    Parameters
-    ----------
-    values : dict
-        Names of arguments to their values.
     """
 
-    values: dict[str, Any]
+    values: dict[str, Any]  # names of arguments to their values
     parts: tuple[Part, ...]
 
 

@@ -33,31 +33,17 @@ def response_scale_of(family: str) -> float | None:
 
 @dataclass(frozen=True)
 class Completion:
-    """A plan for the unknown facts and for the fit, checked against everything that may be released.
-
-    Parameters
-    ----------
-    draft : SchemaDraft
-        Of the columns that the formula uses, for tables in memory.
-    file_draft : SchemaDraft
-        The same, with the other columns to ignore, for files.
-    stand_in : Design
-        Design for a schema with possible released values.
-    max_labels : int
-        How many labels of a column may be released, so that the formula does not give too many columns.
-    fit : mapping
-        Arguments of :func:`dpinfer.fit`.
-    """
+    """A plan for the unknown facts and for the fit, checked against everything that may be released."""
 
     formula: str
     family: str
     prior_scale: float | None
-    draft: SchemaDraft
-    file_draft: SchemaDraft
-    stand_in: Design
+    draft: SchemaDraft  # of the columns that the formula uses, for tables in memory
+    file_draft: SchemaDraft  # the same, with the other columns to ignore, for files
+    stand_in: Design  # design for a schema with possible released values
     plan: UnknownPlan
-    max_labels: int
-    fit: Mapping[str, Any]
+    max_labels: int  # how many labels of a column may be released, so that the formula does not give too many columns
+    fit: Mapping[str, Any]  # arguments of :func:`dpinfer.fit`
 
     @classmethod
     def of(

@@ -74,22 +74,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Factor:
-    """A factor of a term.
-
-    Parameters
-    ----------
-    columns : frozenset of str
-        The columns of the schema that it reads.
-    parts : tuple of Part
-        For a categorical factor one for each level.
-    base : int or None
-        Level that contrasts leave out; None for a factor of numbers.
-    """
+    """A factor of a term."""
 
     expression: str
-    columns: frozenset[str]
-    parts: tuple[Part, ...]
-    base: int | None = None
+    columns: frozenset[str]  # the columns of the schema that it reads
+    parts: tuple[Part, ...]  # for a categorical factor one for each level
+    base: int | None = None  # level that contrasts leave out; None for a factor of numbers
 
     def coded(self, *, contrast: bool) -> tuple[Part, ...]:
         """Return the parts: for contrasts without the base level."""

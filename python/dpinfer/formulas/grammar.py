@@ -20,29 +20,17 @@ _OFFSET = re.compile(r"offset\((.*)\)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Formula:
-    """A formula that has been read.
-
-    Parameters
-    ----------
-    response : str
-        The expression on the left.
-    terms : tuple of tuples of str
-        The factors of each term on the right, in order; the intercept is not among them.
-    offsets : tuple of str
-        Expressions whose coefficient is known to be 1.
-    levels : tuple of str
-        Terms whose coefficients have a prior with an unknown scale: ``(1 | site)``, ``s(age)``.
-    person : Group or None
-        Term of effects of persons; its column names the person of each row.
-    """
+    """A formula that has been read."""
 
     text: str
-    response: str
+    response: str  # the expression on the left
+    # the factors of each term on the right, in order; the intercept is not among them
     terms: tuple[tuple[str, ...], ...]
     intercept: bool
-    offsets: tuple[str, ...] = ()
+    offsets: tuple[str, ...] = ()  # expressions whose coefficient is known to be 1
+    # terms whose coefficients have a prior with an unknown scale: ``(1 | site)``, ``s(age)``
     levels: tuple[str, ...] = ()
-    person: "Group | None" = None
+    person: "Group | None" = None  # term of effects of persons; its column names the person of each row
 
 
 def parse(text: str, names: tuple[str, ...], person: str = "") -> Formula:
@@ -141,23 +129,13 @@ def _with_levels(terms: Terms, groups: tuple["Group", ...]) -> tuple[Terms, tupl
 
 @dataclass(frozen=True)
 class Group:
-    """A term ``(1 + slope | name)``.
-
-    Parameters
-    ----------
-    name : str
-        Of the column of categories.
-    slope : str
-        The expression with a varying coefficient; empty without one.
-    correlated : bool
-        ``|`` and not ``||``.
-    """
+    """A term ``(1 + slope | name)``."""
 
     text: str
-    name: str
+    name: str  # of the column of categories
     intercept: bool
-    slope: str
-    correlated: bool
+    slope: str  # the expression with a varying coefficient; empty without one
+    correlated: bool  # ``|`` and not ``||``
 
 
 def split_groups(text: str) -> tuple[str, tuple[Group, ...]]:

@@ -24,40 +24,20 @@ _FLAT = 1e-9  # of the largest curvature
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """The effects of one term.
-
-    Parameters
-    ----------
-    kind : {"intercept", "slope", "pair", "curve"}
-    labels : tuple of str
-        Groups; of a curve, the number of each function.
-    maps : tuple of (d, q) arrays
-        From effects, in the model's units, to weights.
-    units : tuple of float
-        From the model's units to the user's, for each map.
-    column : str
-        Of the groups, or of the curve.
-    slope : str
-        The column of a slope.
-    centre : float
-        Of the slope's column: effects of groups are there.
-    functions : (points, q) array
-        Of a curve, on a grid of its column.
-    line : int
-        Of a curve, its place among the fixed coefficients.
-    """
+    """The effects of one term."""
 
     term: str
-    kind: str
-    labels: tuple[str, ...]
-    maps: tuple[FloatArray, ...]
-    units: tuple[float, ...]
-    column: str
-    slope: str = ""
-    centre: float = 0.0
+    kind: str  # {"intercept", "slope", "pair", "curve"}
+    labels: tuple[str, ...]  # groups; of a curve, the number of each function
+    maps: tuple[FloatArray, ...]  # tuple of (d, q) arrays: from effects, in the model's units, to weights
+    units: tuple[float, ...]  # from the model's units to the user's, for each map
+    column: str  # of the groups, or of the curve
+    slope: str = ""  # the column of a slope
+    centre: float = 0.0  # of the slope's column: effects of groups are there
+    # (points, q): of a curve, on a grid of its column
     functions: FloatArray = field(default_factory=lambda: np.empty((0, 0)), repr=False)
     grid: FloatArray = field(default_factory=lambda: np.empty(0), repr=False)
-    line: int = -1
+    line: int = -1  # of a curve, its place among the fixed coefficients
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -78,27 +58,16 @@ class Effects:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Coefficients of a regression with learned scales, fixed ones first, and the map to its weights.
-
-    Parameters
-    ----------
-    fixed : (d, f) array
-        From fixed coefficients, in the model's units, to weights.
-    priors : (f,) array
-        Places of the weights whose prior they have.
-    matrix, shift : (f, f) and (f,) arrays
-        From fixed coefficients to the user's units.
-    shrunk : (h,) array
-        Fixed coefficients with a horseshoe prior.
-    """
+    """Coefficients of a regression with learned scales, fixed ones first, and the map to its weights."""
 
     effects: tuple[Effects, ...]
-    fixed: FloatArray
-    priors: IntArray
+    fixed: FloatArray  # (d, f): from fixed coefficients, in the model's units, to weights
+    priors: IntArray  # (f,): places of the weights whose prior they have
     names: tuple[str, ...]
+    # matrix, shift: (f, f) and (f,): from fixed coefficients to the user's units
     matrix: FloatArray
     shift: FloatArray
-    shrunk: IntArray
+    shrunk: IntArray  # (h,): fixed coefficients with a horseshoe prior
 
 
 def layout_of(design: Design, terms: Sequence[str]) -> Layout:

@@ -100,29 +100,17 @@ _MOST_COUNTS = 2**14  # responses of a table, more than a mean of 2000 needs
 
 @dataclass(frozen=True, eq=False)
 class ClippedResidual:
-    """psi on an even grid of linear predictors.
-
-    Parameters
-    ----------
-    first_node, spacing : float
-        The grid; tabulated functions are linear between its nodes and constant beyond.
-    centre : (n,) array
-        E[clip(r, -c, c)] under the model.
-    slope : (n,) array
-        -dE[psi]/d eta at the true predictor, E[psi (d log p / d eta)] (Bartlett), at most `slope_bound`.
-    variance : (n,) array
-        E[psi**2].
-    bound : float
-        On abs(psi), for responses that the model can have.
-    """
+    """psi on an even grid of linear predictors."""
 
     clip: float
+    # first_node, spacing: the grid; tabulated functions are linear between its nodes and constant beyond
     first_node: float
     spacing: float
-    centre: FloatArray
+    centre: FloatArray  # (n,): E[clip(r, -c, c)] under the model
+    # (n,): -dE[psi]/d eta at the true predictor, E[psi (d log p / d eta)] (Bartlett), at most `slope_bound`
     slope: FloatArray
-    variance: FloatArray
-    bound: float
+    variance: FloatArray  # (n,): E[psi**2]
+    bound: float  # on abs(psi), for responses that the model can have
     slope_bound: float
 
     def with_slope_at_most(self, largest: float) -> "ClippedResidual":
@@ -314,24 +302,14 @@ def pointed(clipped: FloatArray, noise: FloatArray, said: FloatArray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class SizeShares:
-    """Shares of the records by size, in units of the usual size.
+    """Shares of the records by size, in units of the usual size."""
 
-    Parameters
-    ----------
-    noisy : (m + 1,) array
-        Of sizes below SIZE_EDGES[0], between successive edges, and above the last.
-    stddev : float
-        Of the noise in each.
-    expected : (m + 1,) array, optional
-        Shares under a model: used, within the noisy ones, where these cannot be distinguished from noise.
-    groups : bool, optional
-        Whether records far from all others count where they exceed the noise together.  Noise that is taken for them
-        makes intervals wider if the sizes are those of scores, and narrower if they are those of curvatures.
-    """
-
-    noisy: FloatArray
-    stddev: float
+    noisy: FloatArray  # (m + 1,): of sizes below SIZE_EDGES[0], between successive edges, and above the last
+    stddev: float  # of the noise in each
+    # (m + 1,): shares under a model: used, within the noisy ones, where these cannot be distinguished from noise
     expected: FloatArray | None = None
+    # whether records far from all others count where they exceed the noise together.  Noise that is taken for them
+    # makes intervals wider if the sizes are those of scores, and narrower if they are those of curvatures
     groups: bool = True
 
     @cached_property

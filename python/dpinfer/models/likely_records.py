@@ -100,16 +100,10 @@ class ExpectedResidual:
 
 @dataclass(frozen=True)
 class NormalDesign:
-    """Whitened features that are taken for normal.
+    """Whitened features that are taken for normal."""
 
-    Parameters
-    ----------
-    mean : (d,) array
-    covariance : (d, d) array
-    """
-
-    mean: FloatArray
-    covariance: FloatArray
+    mean: FloatArray  # (d,)
+    covariance: FloatArray  # (d, d)
 
     @classmethod
     def of_moments(cls, moments: FloatArray, constant: FloatArray | None) -> "NormalDesign":
@@ -172,17 +166,10 @@ _REACH = 1.0  # of a step, in linear predictors (root mean square)
 
 @dataclass(frozen=True, eq=False)
 class LikelyRecords:
-    """Features by row, in units of the users' weights.
+    """Features by row, in units of the users' weights."""
 
-    Parameters
-    ----------
-    model : GeneralizedLinearModel
-        Whose residual has a link.
-    features : (n, d) array
-    """
-
-    model: GeneralizedLinearModel
-    features: FloatArray
+    model: GeneralizedLinearModel  # whose residual has a link
+    features: FloatArray  # (n, d)
 
     @classmethod
     def of_moments(cls, model: GeneralizedLinearModel, arrays: Mapping[str, Any]) -> "LikelyRecords":
@@ -242,20 +229,11 @@ class LikelyRecords:
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """How the derivative of a score changes with the point, in coordinates that whiten it at `start`.
+    """How the derivative of a score changes with the point, in coordinates that whiten it at `start`."""
 
-    Parameters
-    ----------
-    transform : (d, d) array
-        The coordinates.
-    records : LikelyRecords or LikelyOwnRecords, optional
-        None: it does not change, as in a linear regression.
-    start : (d,) array, optional
-    """
-
-    transform: FloatArray
-    records: "LikelyRecords | LikelyOwnRecords | None" = None
-    start: FloatArray | None = None
+    transform: FloatArray  # (d, d): the coordinates
+    records: "LikelyRecords | LikelyOwnRecords | None" = None  # None: it does not change, as in a linear regression
+    start: FloatArray | None = None  # (d,)
 
     @cached_property
     def _first(self) -> FloatArray:
@@ -305,19 +283,11 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class KnownCurves:
-    """What a release says in the place of :class:`Curves`, for a model whose code is not at hand.
+    """What a release says in the place of :class:`Curves`, for a model whose code is not at hand."""
 
-    Parameters
-    ----------
-    points : (m, d) array
-    changes : (m, d, d) array
-    sizes : (k,) array
-        Likely shares of scores by size; empty where there are none.
-    """
-
-    points: FloatArray
-    changes: FloatArray
-    sizes: FloatArray
+    points: FloatArray  # (m, d)
+    changes: FloatArray  # (m, d, d)
+    sizes: FloatArray  # (k,): likely shares of scores by size; empty where there are none
 
     def change(self, point: FloatArray) -> FloatArray:
         """Return the change at the nearest point that is known."""
@@ -347,17 +317,10 @@ class LikelyOwnRecords:
     """As :class:`LikelyRecords`, at parameters that are given by how far they are from the prior's mean.
 
     Methods raise whatever the model's code raises.
-
-    Parameters
-    ----------
-    model : OwnModel
-        With a sampler.
-    white : (n, n) array
-        Coordinates in which one record tells about 1: how far a step goes is measured in them.
     """
 
-    model: OwnModel
-    white: FloatArray
+    model: OwnModel  # with a sampler
+    white: FloatArray  # (n, n): coordinates in which one record tells about 1: how far a step goes is measured in them
 
     @cached_property
     def _given(self) -> tuple[FloatArray, npt.NDArray[np.uint64]]:

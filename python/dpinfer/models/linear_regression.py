@@ -107,19 +107,13 @@ _SMALL = 1e-300  # avoids division by zero
 
 @dataclass(frozen=True)
 class DispersionMoments:
-    """Expectations under q of functions of the noise variance, and their gradients in (loc, raw_scale).
+    """Expectations under q of functions of the noise variance, and their gradients in (loc, raw_scale)."""
 
-    Parameters
-    ----------
-    precision, precision_loc, precision_raw_scale : float
-        E[1 / variance] and its two derivatives.
-    log_variance, log_variance_loc, log_variance_raw_scale : float
-        E[log variance] and its two derivatives.
-    """
-
+    # precision, precision_loc, precision_raw_scale: E[1 / variance] and its two derivatives
     precision: float
     precision_loc: float
     precision_raw_scale: float
+    # log_variance, log_variance_loc, log_variance_raw_scale: E[log variance] and its two derivatives
     log_variance: float
     log_variance_loc: float
     log_variance_raw_scale: float

@@ -82,22 +82,13 @@ _LOST = 0.3  # of the predicted matrix: larger deficits are due to weights and n
 
 @dataclass(frozen=True)
 class ShrunkenMoments:
-    """A noisy second-moment matrix after shrinkage toward a multiple of the identity.
+    """A noisy second-moment matrix after shrinkage toward a multiple of the identity."""
 
-    Parameters
-    ----------
-    eigenvalues, eigenvectors : (d,) and (d, d) arrays
-        Of the shrunken matrix, eigenvalues cut at zero.
-    error : float
-        Standard deviation of the noise after shrinkage.
-    floor : float
-        Eigenvalues below it are hidden by the noise.
-    """
-
+    # eigenvalues, eigenvectors: (d,) and (d, d): of the shrunken matrix, eigenvalues cut at zero
     eigenvalues: FloatArray
     eigenvectors: FloatArray
-    error: float
-    floor: float
+    error: float  # standard deviation of the noise after shrinkage
+    floor: float  # eigenvalues below it are hidden by the noise
 
     @property
     def resolved(self) -> npt.NDArray[np.bool_]:
@@ -138,21 +129,11 @@ class ShrunkenMoments:
 
 @dataclass(frozen=True)
 class Onward:
-    """The map to the next coordinates, and the expected second moments there.
+    """The map to the next coordinates, and the expected second moments there."""
 
-    Parameters
-    ----------
-    transform : (d, d) array
-        The map from the present coordinates.
-    foretold : (d, d) array
-        Lower bounds of the second moments there without weights.
-    wanted : (d, d) array, optional
-        The desired second moments; None: the identity.
-    """
-
-    transform: FloatArray
-    foretold: FloatArray
-    wanted: FloatArray | None
+    transform: FloatArray  # (d, d): the map from the present coordinates
+    foretold: FloatArray  # (d, d): lower bounds of the second moments there without weights
+    wanted: FloatArray | None  # (d, d): the desired second moments; None: the identity
 
 
 def onward(moments: ShrunkenMoments, foretold: FloatArray, wanted: FloatArray | None) -> Onward:

@@ -23,19 +23,11 @@ _LEAST = 1e-12  # avoids division by zero
 
 @dataclass(frozen=True)
 class GuideStart:
-    """Results of simulated records before a run.
+    """Results of simulated records before a run."""
 
-    Parameters
-    ----------
-    max_grad_norm : float
-        98% quantile of the preconditioned gradient's norm.
-    grad_scale : (n,) array
-    params : (n + n (n + 1) / 2,) array
-        The guide around the prior's mean, with the covariance that N records would leave.
-    """
-
-    max_grad_norm: float
-    grad_scale: FloatArray
+    max_grad_norm: float  # 98% quantile of the preconditioned gradient's norm
+    grad_scale: FloatArray  # (n,)
+    # (n + n (n + 1) / 2,) array: the guide around the prior's mean, with the covariance that N records would leave
     params: FloatArray
 
 

@@ -35,17 +35,11 @@ class _Cells:
     """A record's contribution to each margin: 1 in its cell, or (1, u, u**2 / 2) for its value u in [-1, 1].
 
     A record that lacks a value of a margin adds nothing there.
-
-    Parameters
-    ----------
-    margins : tuple of (places, sizes)
-        For each margin the columns of a row that hold codes, and how many codes each has.
-    valued : bool
-        Whether the last column of a row is u.
     """
 
+    # tuple of (places, sizes): for each margin the columns of a row that hold codes, and how many codes each has
     margins: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    valued: bool
+    valued: bool  # whether the last column of a row is u
 
     @property
     def length(self) -> int:

@@ -26,30 +26,17 @@ _UNKNOWN = -2  # marks in an array of indices, which are not negative
 
 @dataclass(frozen=True, eq=False)
 class DecodedColumn:
-    """One column of a chunk.
-
-    Parameters
-    ----------
-    policy : {"drop", "refuse", "other"}
-    markers : frozenset of str
-        Markers of missing values, in the spelling of :func:`dpinfer._values.text_of`.
-    raw : sequence of str or None, or (n,) float64
-    values : (n,) float64 or intp
-        Numbers (NaN if missing), or indices of categories (negative if missing); the policy or the column's `other`
-        may map a missing value to a category.
-    absent : (n,) bool
-        Whether there is no value, or no number.
-    unseen : (n,) bool
-        Whether there is a label that the schema does not declare.
-    """
+    """One column of a chunk."""
 
     column: Column
-    policy: str
-    markers: frozenset[str]
-    raw: RawColumn
+    policy: str  # {"drop", "refuse", "other"}
+    markers: frozenset[str]  # markers of missing values, in the spelling of :func:`dpinfer._values.text_of`
+    raw: RawColumn  # sequence of str or None, or (n,) float64
+    # (n,) float64 or intp: numbers (NaN if missing), or indices of categories (negative if missing); the policy or
+    # the column's `other` may map a missing value to a category
     values: FloatArray | npt.NDArray[np.intp]
-    absent: BoolArray
-    unseen: BoolArray
+    absent: BoolArray  # (n,) bool: whether there is no value, or no number
+    unseen: BoolArray  # (n,) bool: whether there is a label that the schema does not declare
 
     @property
     def lost(self) -> BoolArray:

@@ -28,20 +28,13 @@ class Groups:
     """Groups of variables with named dimensions, for either version of ArviZ.
 
     **Privacy.** Post-processing of a Release, and public knowledge.
-
-    Parameters
-    ----------
-    groups : dict
-        Name of a group to its variables: (chain, draw, ...) arrays, or (...) arrays in a group of constant data.
-    dims : dict
-        Name of a variable to the names of its further dimensions.
-    coords : dict
-        Name of a dimension to its labels.
     """
 
+    # name of a group to its variables: (chain, draw, ...) arrays, or (...) arrays in a group of constant data
     groups: dict[str, dict[str, npt.NDArray[Any]]] = field(default_factory=dict)
+    # name of a variable to the names of its further dimensions
     dims: dict[str, list[str]] = field(default_factory=dict)
-    coords: dict[str, list[Any]] = field(default_factory=dict)
+    coords: dict[str, list[Any]] = field(default_factory=dict)  # name of a dimension to its labels
 
     def build(self, attributes: Mapping[str, str]) -> Any:
         """Return the container of the ArviZ that is installed, with these attributes at the root and in every group.

@@ -96,17 +96,10 @@ def _thinned(points: FloatArray, weights: FloatArray) -> tuple[FloatArray, Float
 
 @dataclass(frozen=True)
 class NormalMixtures:
-    """k independent mixtures of normals.
+    """k independent mixtures of normals."""
 
-    Parameters
-    ----------
-    offsets : (k + 1,) int64
-        Mixture j owns the components ``offsets[j]:offsets[j + 1]``.
-    weight, mean, variance : (components,) arrays
-        Weights sum to 1 within a mixture; a variance may be 0.
-    """
-
-    offsets: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]  # (k + 1,) int64: mixture j owns the components ``offsets[j]:offsets[j + 1]``
+    # weight, mean, variance: (components,): weights sum to 1 within a mixture; a variance may be 0
     weight: FloatArray
     mean: FloatArray
     variance: FloatArray
@@ -191,17 +184,10 @@ class NormalMixtures:
 
 @dataclass(frozen=True)
 class ThetaMarginals:
-    """Marginal distributions of n parameters theta = location + noise of the variational approximation.
+    """Marginal distributions of n parameters theta = location + noise of the variational approximation."""
 
-    Parameters
-    ----------
-    location : NormalMixtures
-        Mixtures of n locations, the part of q's variance that depends on the node included.
-    raw_scale : NormalMixtures or None
-        Independent mixtures of u: theta gets further noise with standard deviation softplus(u).
-    """
-
-    location: NormalMixtures
+    location: NormalMixtures  # mixtures of n locations, the part of q's variance that depends on the node included
+    # independent mixtures of u: theta gets further noise with standard deviation softplus(u)
     raw_scale: NormalMixtures | None
 
     @cached_property

@@ -167,21 +167,14 @@ def _components(mixtures: NormalMixtures, index: int) -> tuple[FloatArray, Float
 
 @dataclass(frozen=True)
 class Combined:
-    """The posterior of k linear combinations.
+    """The posterior of k linear combinations."""
 
-    Parameters
-    ----------
-    quantiles : (m, k) array
-    mcse, ess : (k,) arrays
-        Monte Carlo error of the mean, and the independent draws that the quantiles rest on.
-    privacy, prior : (k,) arrays
-        Shares of the variance due to the privacy noise, and to the prior alone; NaN if the posterior does not have
-        them.
-    """
-
-    quantiles: FloatArray
+    quantiles: FloatArray  # (m, k)
+    # mcse, ess: (k,): Monte Carlo error of the mean, and the independent draws that the quantiles rest on
     mcse: FloatArray
     ess: FloatArray
+    # privacy, prior: (k,): shares of the variance due to the privacy noise, and to the prior alone; NaN if the
+    # posterior does not have them
     privacy: FloatArray
     prior: FloatArray
 

@@ -24,24 +24,16 @@ _ROUNDING = 1e-11  # of sums of doubles, with a wide margin
 
 @dataclass(frozen=True)
 class ParameterSpace:
-    """The map from unconstrained to constrained parameters, coordinate by coordinate.
+    """The map from unconstrained to constrained parameters, coordinate by coordinate."""
 
-    Parameters
-    ----------
-    constrain : callable
-        The map of unconstrained parameters (..., n).
-    identity, linear, elementwise, increasing : (n,) bool arrays
-        Coordinates with the identity, other linear ones, those that depend on their own input only, and increasing
-        ones of these.
-    rows, shift : (n, n) and (n,) arrays
-        A linear coordinate j is ``rows[j] @ theta + shift[j]``.
-    """
-
-    constrain: Callable[[FloatArray], FloatArray]
+    constrain: Callable[[FloatArray], FloatArray]  # the map of unconstrained parameters (..., n)
+    # (n,) bool arrays: coordinates with the identity, other linear ones, those that depend on their own input only,
+    # and increasing ones of these
     identity: npt.NDArray[np.bool_]
     linear: npt.NDArray[np.bool_]
     elementwise: npt.NDArray[np.bool_]
     increasing: npt.NDArray[np.bool_]
+    # rows, shift: (n, n) and (n,): a linear coordinate j is ``rows[j] @ theta + shift[j]``
     rows: FloatArray
     shift: FloatArray
 
@@ -129,24 +121,13 @@ class ThetaDistribution(Protocol):
 
 @dataclass(frozen=True)
 class IndependentTheta:
-    """Independent coordinates: theta_j = optimum_j + noise of q, the optimum a mixture over (Hessian, noise) nodes.
+    """Independent coordinates: theta_j = optimum_j + noise of q, the optimum a mixture over (Hessian, noise) nodes."""
 
-    Parameters
-    ----------
-    optimum : NormalMixtures
-        Mixtures of the optimum's locations.
-    inflation : (components,) array
-        nu = 1 + omega**2 / tau**2 at each component.
-    q_variance : (components,) array
-        Variance of theta given the optimum, if it belongs to the node (1 / Hessian); else 0.
-    raw_scale : NormalMixtures or None
-        Mixtures of u*, where the variance of theta given the optimum is softplus(u*)**2.
-    """
-
-    optimum: NormalMixtures
-    inflation: FloatArray
+    optimum: NormalMixtures  # mixtures of the optimum's locations
+    inflation: FloatArray  # (components,): nu = 1 + omega**2 / tau**2 at each component
+    # (components,): variance of theta given the optimum, if it belongs to the node (1 / Hessian); else 0
     q_variance: FloatArray
-    raw_scale: NormalMixtures | None
+    raw_scale: NormalMixtures | None  # mixtures of u*, where the variance of theta given the optimum is softplus(u*)**2
 
     @classmethod
     def from_nodes(cls, nodes: "Nodes", *, family: str, width: int, hessian_is_precision: bool) -> "IndependentTheta":
@@ -212,24 +193,14 @@ def inverse_factors(factor: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class DrawnTheta:
-    """Joint draws of the optimum with a Gaussian q around each: theta | draw s ~ N(location_s, covariance of q).
+    """Joint draws of the optimum with a Gaussian q around each: theta | draw s ~ N(location_s, covariance of q)."""
 
-    Parameters
-    ----------
-    location : (S, n) array
-    q_stddev : (S, n) array or None
-        Standard deviations of a diagonal q.
-    q_factor : (S, n, n) array or None
-        Lower Cholesky factors of q's precision; given when `q_stddev` is not.
-    data_covariance : (n, n) array, optional
-        Covariance of the sampling error, with variances ``parts.data``.
-    """
-
-    location: FloatArray
-    q_stddev: FloatArray | None
+    location: FloatArray  # (S, n)
+    q_stddev: FloatArray | None  # (S, n) or None: standard deviations of a diagonal q
+    # (S, n, n) or None: lower Cholesky factors of q's precision; given when `q_stddev` is not
     q_factor: FloatArray | None
     parts: VarianceParts
-    data_covariance: FloatArray | None = None
+    data_covariance: FloatArray | None = None  # (n, n): covariance of the sampling error, with variances ``parts.data``
 
     @cached_property
     def _q_variance(self) -> FloatArray:

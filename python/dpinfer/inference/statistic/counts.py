@@ -173,20 +173,12 @@ class CategoryCounts:
     f_j(n_j) = Gamma(alpha_j + n_j) / n_j! P(noisy_j - n_j) over all n that sum to N: a chain in the remainder of the
     later
     categories, whose messages are convolutions.
-
-    Parameters
-    ----------
-    noisy : (M,) float64
-        Released counts, integers.
-    law : NoiseLaw
-        Of the noise in each.
-    concentration : (M,) float64
     """
 
-    noisy: FloatArray
-    law: NoiseLaw
+    noisy: FloatArray  # (M,) float64: released counts, integers
+    law: NoiseLaw  # of the noise in each
     n_records: int
-    concentration: FloatArray
+    concentration: FloatArray  # (M,) float64
 
     def draw(self, size: int, rng: np.random.Generator) -> IntArray:
         """Return draws of the counts, (size, M), each summing to `n_records`."""

@@ -36,15 +36,9 @@ class NoiseLaw(Protocol):
 
 @dataclass(frozen=True)
 class LaplaceLaw:
-    """P(k) proportional to exp(-|k| / scale) on the integers (Ghosh, Roughgarden and Sundararajan 2012).
+    """P(k) proportional to exp(-|k| / scale) on the integers (Ghosh, Roughgarden and Sundararajan 2012)."""
 
-    Parameters
-    ----------
-    scale : float
-        Positive.
-    """
-
-    scale: float
+    scale: float  # positive
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", check_interval("scale", self.scale, 0.0))
@@ -72,13 +66,6 @@ class LaplaceLaw:
 class LaplaceSharesLaw:
     """The sum of `shape` times the shares of one discrete Laplace: noise of more sites than would suffice.
 
-    Parameters
-    ----------
-    scale : float
-        Of the Laplace law that has `shape` 1, positive.
-    shape : float
-        At least 1.
-
     Notes
     -----
     A difference of two negative binomials.  With a = exp(-1 / scale) its probabilities follow the recurrence
@@ -87,8 +74,8 @@ class LaplaceSharesLaw:
     density (Madan, Carr and Chang 1998).
     """
 
-    scale: float
-    shape: float
+    scale: float  # of the Laplace law that has `shape` 1, positive
+    shape: float  # at least 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", check_interval("scale", self.scale, 0.0))

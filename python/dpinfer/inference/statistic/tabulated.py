@@ -29,18 +29,10 @@ def mixture_of_table(grid: FloatArray, log_density: FloatArray) -> NormalMixture
 
 @dataclass(frozen=True)
 class TabulatedTheta:
-    """The distribution of one parameter, tabulated.
+    """The distribution of one parameter, tabulated."""
 
-    Parameters
-    ----------
-    table : NormalMixtures
-        One mixture.
-    parts : VarianceParts
-        Shares of its variance.
-    """
-
-    table: NormalMixtures
-    parts: VarianceParts
+    table: NormalMixtures  # one mixture
+    parts: VarianceParts  # shares of its variance
 
     @cached_property
     def marginals(self) -> ThetaMarginals:

@@ -13,16 +13,10 @@ from dpinfer.release import GradientTrace
 
 @dataclass(frozen=True)
 class Analysis:
-    """A gradient trace and the settings of its posterior, "auto" resolved.
-
-    Parameters
-    ----------
-    facts : ReleaseFacts
-        Of that release.
-    """
+    """A gradient trace and the settings of its posterior, "auto" resolved."""
 
     release: GradientTrace
-    facts: ReleaseFacts
+    facts: ReleaseFacts  # of that release
     request: TraceRequest
 
     @property

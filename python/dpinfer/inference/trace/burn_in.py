@@ -18,23 +18,13 @@ _CANDIDATES = (0, 1, 2, 4, 8, 16, 24, 32)  # starts in blocks, up to half of the
 
 @dataclass(frozen=True)
 class BurnIn:
-    """Result of :func:`choose_burn_in`.
+    """Result of :func:`choose_burn_in`."""
 
-    Parameters
-    ----------
-    start : int
-        First step used.
-    statistics : TraceStatistics
-        Of the steps used.
-    linearity_pvalue : (watched,) array
-        p-values of the trend test from `start` on; nan when the trace is too short for it.
-    holds : bool
-        Whether the linear model holds from there on, at the false-positive rate of the test; True when it is too short.
-    """
-
-    start: int
-    statistics: TraceStatistics
+    start: int  # first step used
+    statistics: TraceStatistics  # of the steps used
+    # (watched,): p-values of the trend test from `start` on; nan when the trace is too short for it
     linearity_pvalue: FloatArray
+    # whether the linear model holds from there on, at the false-positive rate of the test; True when it is too short
     holds: bool
 
 

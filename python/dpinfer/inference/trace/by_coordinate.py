@@ -68,23 +68,13 @@ def _full_rank_theta(params: FloatArray, n: int) -> DrawnTheta:
 
 @dataclass(frozen=True)
 class Coordinates:
-    """The regressions of k coordinates, all of the trace's or the locations alone.
-
-    Parameters
-    ----------
-    side : SideRegression or None
-        Regression of the raw scales, if it shares the slope of the locations.
-    score : (k,) array
-        How well the Hessian is identified.
-    coupled : bool
-        Whether the Hessian is also the precision of theta given the optimum.
-    """
+    """The regressions of k coordinates, all of the trace's or the locations alone."""
 
     names: tuple[str, ...]
     statistics: TraceStatistics
-    side: SideRegression | None
-    score: FloatArray
-    coupled: bool
+    side: SideRegression | None  # regression of the raw scales, if it shares the slope of the locations
+    score: FloatArray  # (k,): how well the Hessian is identified
+    coupled: bool  # whether the Hessian is also the precision of theta given the optimum
 
     @classmethod
     def of(cls, release: GradientTrace, start: BurnIn) -> "Coordinates":

@@ -16,57 +16,33 @@ from dpinfer.models.base import softplus, softplus_inverse
 
 @dataclass(frozen=True)
 class SideRegression:
-    """A second regression that shares the slope (tied posterior): ``response ~ N(h * design, tau**2)``.
+    """A second regression that shares the slope (tied posterior): ``response ~ N(h * design, tau**2)``."""
 
-    Parameters
-    ----------
-    count : int
-        Number of steps.
-    slope : (k,) array
-        Least-squares h.
-    precision : (k,) array
-        1 / variance of that.
-    residual : (k,) array
-        Residual sum of squares in units of the noise variance.
-    """
-
-    count: int
-    slope: FloatArray
-    precision: FloatArray
-    residual: FloatArray
+    count: int  # number of steps
+    slope: FloatArray  # (k,): least-squares h
+    precision: FloatArray  # (k,): 1 / variance of that
+    residual: FloatArray  # (k,): residual sum of squares in units of the noise variance
 
 
 class ProblemColumns(NamedTuple):
-    """The dimensionless numbers of k problems, (k,) each, in the order of the kernel's ``CollapsedProblem``.
+    """The dimensionless numbers of k problems, (k,) each, in the order of the kernel's ``CollapsedProblem``."""
 
-    Parameters
-    ----------
-    n_steps, slope_score, residual, mean_score : arrays
-        n, the least-squares slope in standard errors, the residual sum in tau**2, the mean gradient in its error.
-    optimum_offset, optimum_scale : arrays
-        Mean position less the prior's location, and the prior's scale, in spreads D.
-    hessian_unit : array
-        se / kappa.
-    wide_scale, wide_power, raw_loc, raw_scale : arrays
-        The prior of beta; see :class:`dpinfer.inference.trace.priors.CoordinatePriors`.
-    extra_noise : array
-        0: nu = 1.
-    side_count, side_score, side_precision, side_residual : arrays
-        The side regression of beta; count 0 without one.
-    """
-
+    # n, the least-squares slope in standard errors, the residual sum in tau**2, the mean gradient in its error
     n_steps: FloatArray
     slope_score: FloatArray
     residual: FloatArray
     mean_score: FloatArray
+    # optimum_offset, optimum_scale: mean position less the prior's location, and the prior's scale, in spreads D
     optimum_offset: FloatArray
     optimum_scale: FloatArray
-    hessian_unit: FloatArray
+    hessian_unit: FloatArray  # se / kappa
+    # the prior of beta; see :class:`dpinfer.inference.trace.priors.CoordinatePriors`
     wide_scale: FloatArray
     wide_power: FloatArray
     raw_loc: FloatArray
     raw_scale: FloatArray
-    extra_noise: FloatArray
+    extra_noise: FloatArray  # 0: nu = 1
+    # the side regression of beta; count 0 without one
     side_count: FloatArray
     side_score: FloatArray
     side_precision: FloatArray
@@ -79,16 +55,10 @@ class CollapsedProblems:
 
     Legend: D spread of the positions, se = tau / sqrt(S_xx), beta = kappa a / se, delta = (optimum - mean position) / D
     and nu = 1 + omega**2 / tau**2 = cosh(w)**2.
-
-    Parameters
-    ----------
-    table : (k, 16) array
-        Rows of the kernel's ``CollapsedProblem``.
-    position_mean, spread, hessian_unit : (k,) arrays
-        optimum = position_mean + spread * delta; a = hessian_unit * beta.
     """
 
-    table: FloatArray
+    table: FloatArray  # (k, 16): rows of the kernel's ``CollapsedProblem``
+    # position_mean, spread, hessian_unit: (k,): optimum = position_mean + spread * delta; a = hessian_unit * beta
     position_mean: FloatArray
     spread: FloatArray
     hessian_unit: FloatArray
@@ -195,17 +165,11 @@ class CollapsedProblems:
 
 @dataclass(frozen=True)
 class Nodes:
-    """Weighted nodes over (a, nu) for k coordinates; given a node the optimum is normal.
+    """Weighted nodes over (a, nu) for k coordinates; given a node the optimum is normal."""
 
-    Parameters
-    ----------
-    offsets : (k + 1,) int64
-        Coordinate j owns the nodes ``offsets[j]:offsets[j + 1]``.
-    hessian, inflation, weight, mean, variance : (nodes,) arrays
-        a, nu = 1 + omega**2 / tau**2, the weight (they sum to 1 per coordinate), mean and variance of the optimum.
-    """
-
-    offsets: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]  # (k + 1,) int64: coordinate j owns the nodes ``offsets[j]:offsets[j + 1]``
+    # (nodes,): a, nu = 1 + omega**2 / tau**2, the weight (they sum to 1 per coordinate), mean and variance of the
+    # optimum
     hessian: FloatArray
     inflation: FloatArray
     weight: FloatArray

@@ -19,17 +19,10 @@ _NEWTON_STEPS = 200  # damped steps converge in tens
 
 @dataclass(frozen=True)
 class LaplacePosterior:
-    """Gaussian approximation of (optimum, v[, log omega**2]) per coordinate, Hessian = softplus(v).
+    """Gaussian approximation of (optimum, v[, log omega**2]) per coordinate, Hessian = softplus(v)."""
 
-    Parameters
-    ----------
-    mean : (k, 2 or 3) array
-        Mode; the optimum in its own units, v, log(omega**2 / tau**2).
-    covariance : (k, 2 or 3, 2 or 3) array
-    """
-
-    mean: FloatArray
-    covariance: FloatArray
+    mean: FloatArray  # (k, 2 or 3): mode; the optimum in its own units, v, log(omega**2 / tau**2)
+    covariance: FloatArray  # (k, 2 or 3, 2 or 3)
 
     def nodes(self, *, coupled: bool) -> Nodes:
         """Return the Gaussian as nodes: Gauss-Hermite in v with the optimum given v, or one node for the optimum alone.

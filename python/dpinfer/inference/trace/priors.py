@@ -71,23 +71,16 @@ class TracePrior:
 
 @dataclass(frozen=True)
 class CoordinatePriors:
-    """Priors of k coordinates as the quadrature takes them.
+    """Priors of k coordinates as the quadrature takes them."""
 
-    Parameters
-    ----------
-    optimum_loc, optimum_scale : (k,) arrays
-        Normal prior of the optimum.
-    wide_scale, wide_power : (k,) arrays
-        A and p of the prior a**(p - 1) exp(-a**2 / (2 A**2)) on the Hessian a.  With A = 0 instead: a normal prior on
-        v, a = softplus(v), where p > 0, and on log(a) where p = 0.
-    raw_loc, raw_scale : (k,) arrays
-        Mean and standard deviation of that normal.
-    """
-
+    # optimum_loc, optimum_scale: (k,): normal prior of the optimum
     optimum_loc: FloatArray
     optimum_scale: FloatArray
+    # wide_scale, wide_power: (k,): A and p of the prior a**(p - 1) exp(-a**2 / (2 A**2)) on the Hessian a.  With A =
+    # 0 instead: a normal prior on v, a = softplus(v), where p > 0, and on log(a) where p = 0
     wide_scale: FloatArray
     wide_power: FloatArray
+    # raw_loc, raw_scale: (k,): mean and standard deviation of that normal
     raw_loc: FloatArray
     raw_scale: FloatArray
 

@@ -15,28 +15,19 @@ from dpinfer.inference import _native
 class TraceStatistics:
     """Weighted sufficient statistics of ``g ~ N(b (x - optimum), tau_t**2)``, one regression per coordinate.
 
-    Parameters
-    ----------
-    count : int
-        Number of steps n.
-    reference_stddev : (k,) array
-        The noise standard deviation tau that weight 1 belongs to; steps have weights ``(tau / tau_t)**2``.
-    weight : (k,) array
-        Sum of the weights W; n when tau does not change.
-    position_mean, gradient_mean : (k,) arrays
-    xx, xg, gg : (k,) arrays
-        Centred sums S_xx, S_xg, S_gg.
-
     Notes
     -----
     NA-DPVI (2025), eq. 20 with A diagonal; the merge of chunks is Chan, Golub and LeVeque (1983).
     """
 
-    count: int
+    count: int  # number of steps n
+    # (k,): the noise standard deviation tau that weight 1 belongs to; steps have weights ``(tau / tau_t)**2``
     reference_stddev: FloatArray
-    weight: FloatArray
+    weight: FloatArray  # (k,): sum of the weights W; n when tau does not change
+    # position_mean, gradient_mean: (k,)
     position_mean: FloatArray
     gradient_mean: FloatArray
+    # xx, xg, gg: (k,): centred sums S_xx, S_xg, S_gg
     xx: FloatArray
     xg: FloatArray
     gg: FloatArray

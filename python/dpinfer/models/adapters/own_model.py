@@ -32,29 +32,20 @@ class ModelCode:
     """The user's code, with the interface of the library.
 
     **Privacy.** Code only.  Each row of its result may depend on the same row of its argument, and on no other.
-
-    Parameters
-    ----------
-    score : callable
-        ``score(params, X, y)``: gradients of log p(y | x, params) in the flat params (n,) of the model's own space, for
-        X (B, p) and y (B,); returns (B, n).
-    log_likelihood : callable or None
-        ``log_likelihood(params, X, y)``: (B,).
-    sampler : callable or None
-        ``sampler(params, X, words)``: responses (B,) drawn given x from random words (B, n_words) of 64 bits.
-    n_words : int
-        Random words that a draw needs.
-    features : callable or (M, p) array or None
-        Public, made-up features: ``features(size, rng)`` returns (size, p).  Standard normal where None.
-    calls : mapping from name to text
-        For messages: how the user's function behind "gradients", "log_likelihood" and "sampler" is called.
     """
 
+    # ``score(params, X, y)``: gradients of log p(y | x, params) in the flat params (n,) of the model's own space, for
+    # X (B, p) and y (B,); returns (B, n)
     score: Callable[[FloatArray, FloatArray, FloatArray], Any]
+    # ``log_likelihood(params, X, y)``: (B,)
     log_likelihood: Callable[[FloatArray, FloatArray, FloatArray], Any] | None = None
+    # ``sampler(params, X, words)``: responses (B,) drawn given x from random words (B, n_words) of 64 bits
     sampler: Callable[[FloatArray, FloatArray, Words], Any] | None = None
-    n_words: int = 1
+    n_words: int = 1  # random words that a draw needs
+    # callable or (M, p) array or None: public, made-up features: ``features(size, rng)`` returns (size, p).  Standard
+    # normal where None
     features: Callable[[int, np.random.Generator], Any] | npt.NDArray[Any] | None = None
+    # for messages: how the user's function behind "gradients", "log_likelihood" and "sampler" is called
     calls: Mapping[str, str] = field(default_factory=dict)
 
 

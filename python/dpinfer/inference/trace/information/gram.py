@@ -27,45 +27,27 @@ _POINTS = 256  # points of h, in pairs (same page)
 
 @dataclass(frozen=True)
 class VarianceTrace:
-    """A trace's information about the noise variance: the mean square u_t of all residuals, at the iterates.
+    """A trace's information about the noise variance: the mean square u_t of all residuals, at the iterates."""
 
-    Parameters
-    ----------
-    residual, error : float
-        Estimate of the weighted mean of u_t and its standard deviation, from the privacy noise and the sampling.
-    spread : float
-        Factor by which clipping widens the distribution of the records' variance estimate.
-    position_mean : (p,) array
-        Mean of the weights' iterates, with the weights of that estimate.
-    position_cov : (p, p) array
-        Their covariance.
-    scale_square : (p,) array
-        Mean of s_tj**2.
-    """
-
+    # residual, error: estimate of the weighted mean of u_t and its standard deviation, from the privacy noise and the
+    # sampling
     residual: float
     error: float
-    spread: float
-    position_mean: FloatArray
-    position_cov: FloatArray
-    scale_square: FloatArray
+    spread: float  # factor by which clipping widens the distribution of the records' variance estimate
+    position_mean: FloatArray  # (p,): mean of the weights' iterates, with the weights of that estimate
+    position_cov: FloatArray  # (p, p): their covariance
+    scale_square: FloatArray  # (p,): mean of s_tj**2
 
 
 @dataclass(frozen=True)
 class GramTrace:
-    """The statistics of a linear regression's trace.
+    """The statistics of a linear regression's trace."""
 
-    Parameters
-    ----------
-    weights : InformationTrace
-        Of the weights' gradients over E_q[1 / v_t], which are linear in the weights with the slope X'X.
-    clip_slope, clip_spread : float
-        Effect of clipping on that slope, and on the spread of the optimum around the truth.
-    """
-
+    # of the weights' gradients over E_q[1 / v_t], which are linear in the weights with the slope X'X
     weights: InformationTrace
     variance: VarianceTrace
     n_records: int
+    # clip_slope, clip_spread: effect of clipping on that slope, and on the spread of the optimum around the truth
     clip_slope: float
     clip_spread: float
 
@@ -143,28 +125,20 @@ class GramTrace:
 
 @dataclass(frozen=True)
 class GramPosterior:
-    """Result of :func:`gram_posterior`, n = p + 1 parameters.
+    """Result of :func:`gram_posterior`, n = p + 1 parameters."""
 
-    Parameters
-    ----------
-    theta : DrawnTheta
-        One normal distribution of weights and rho for each draw of the Gram matrix.
-    optimum_mean, optimum_stddev : (n,) arrays
-    hessian_mean, hessian_stddev : (n, n) arrays
-        Of the full-data loss: (X'X + I / prior_scale**2) / variance for the weights.
-    acceptance, rhat : float
-        Of the draws.
-    effective_draws : float
-        How many equally good draws of the Gram matrix these are worth once the noise variance's trace weights them.
-    """
-
-    theta: DrawnTheta
+    theta: DrawnTheta  # one normal distribution of weights and rho for each draw of the Gram matrix
+    # optimum_mean, optimum_stddev: (n,)
     optimum_mean: FloatArray
     optimum_stddev: FloatArray
+    # hessian_mean, hessian_stddev: (n, n): of the full-data loss: (X'X + I / prior_scale**2) / variance for the
+    # weights
     hessian_mean: FloatArray
     hessian_stddev: FloatArray
+    # acceptance, rhat: of the draws
     acceptance: float
     rhat: float
+    # how many equally good draws of the Gram matrix these are worth once the noise variance's trace weights them
     effective_draws: float
 
 

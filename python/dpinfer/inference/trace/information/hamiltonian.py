@@ -18,19 +18,11 @@ _GAMMA, _DELAY, _DECAY = 0.05, 10.0, 0.75
 
 @dataclass(frozen=True)
 class HamiltonianDraws:
-    """Draws of one chain after its warm-up.
+    """Draws of one chain after its warm-up."""
 
-    Parameters
-    ----------
-    positions : (S, m) array
-    log_density : (S,) array
-    acceptance : float
-        Mean probability of acceptance.
-    """
-
-    positions: FloatArray
-    log_density: FloatArray
-    acceptance: float
+    positions: FloatArray  # (S, m)
+    log_density: FloatArray  # (S,)
+    acceptance: float  # mean probability of acceptance
 
 
 def hamiltonian_draws(

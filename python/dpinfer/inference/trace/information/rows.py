@@ -17,59 +17,32 @@ _INFLATION_POINTS = 400  # of a tabulated density: smooth
 
 @dataclass(frozen=True)
 class RowRegressions:
-    """Row j of (kappa A, kappa A (mean position - optimum)) regressed on the centred positions.
+    """Row j of (kappa A, kappa A (mean position - optimum)) regressed on the centred positions."""
 
-    Parameters
-    ----------
-    position_mean : (m, k) array
-        Weighted mean position, for each response or once (m = 1).
-    intercept : (k,) array
-        Weighted mean gradients: least-squares intercepts at the mean position.
-    intercept_variance : (k,) array
-        Their variances when the privacy noise is all there is.
-    coefficients : (k, k) array
-        Row j: least-squares estimate of row j of kappa A.
-    factor : (m, k, k) array
-        Lower Cholesky factors of the Gram matrices; row j has covariance tau_j**2 times the inverse.
-    stddev : (k,) array
-        Reference noise tau_j.
-    residual : (k,) array
-        Residual sums of squares in units of tau_j**2.
-    degrees : int
-        Residual degrees of freedom n - k - 1.
-    """
-
-    position_mean: FloatArray
-    intercept: FloatArray
-    intercept_variance: FloatArray
-    coefficients: FloatArray
+    position_mean: FloatArray  # (m, k): weighted mean position, for each response or once (m = 1)
+    intercept: FloatArray  # (k,): weighted mean gradients: least-squares intercepts at the mean position
+    intercept_variance: FloatArray  # (k,): their variances when the privacy noise is all there is
+    coefficients: FloatArray  # (k, k): row j: least-squares estimate of row j of kappa A
+    # (m, k, k): lower Cholesky factors of the Gram matrices; row j has covariance tau_j**2 times the inverse
     factor: FloatArray
-    stddev: FloatArray
-    residual: FloatArray
-    degrees: int
+    stddev: FloatArray  # (k,): reference noise tau_j
+    residual: FloatArray  # (k,): residual sums of squares in units of tau_j**2
+    degrees: int  # residual degrees of freedom n - k - 1
 
 
 @dataclass(frozen=True)
 class FullPosterior:
-    """Result of :func:`full_hessian_posterior`.
-
-    Parameters
-    ----------
-    optimum_mean, optimum_stddev : (k,) arrays
-    hessian_mean, hessian_stddev : (k, k) arrays
-    share_dropped : float
-        Share of the draws whose symmetrised Hessian was not positive definite.
-    noise_ratio : (k,) array
-        Residual standard deviation over tau.
-    """
+    """Result of :func:`full_hessian_posterior`."""
 
     theta: DrawnTheta
+    # optimum_mean, optimum_stddev: (k,)
     optimum_mean: FloatArray
     optimum_stddev: FloatArray
+    # hessian_mean, hessian_stddev: (k, k)
     hessian_mean: FloatArray
     hessian_stddev: FloatArray
-    share_dropped: float
-    noise_ratio: FloatArray
+    share_dropped: float  # share of the draws whose symmetrised Hessian was not positive definite
+    noise_ratio: FloatArray  # (k,): residual standard deviation over tau
 
 
 def row_regressions(

@@ -25,34 +25,16 @@ _MOST_CHAINS = 3  # continuations of a chain with a larger R-hat
 
 @dataclass(frozen=True)
 class InformationTrace:
-    """Sufficient statistics of ``g_t = kappa A (x_t - mle) + noise``, the prior's gradient taken out; n coordinates.
+    """Sufficient statistics of ``g_t = kappa A (x_t - mle) + noise``, the prior's gradient taken out; n coordinates."""
 
-    Parameters
-    ----------
-    weight : float
-        Sum of the steps' weights; T where the noise is the same at every step.
-    sample_rate : float
-        kappa.
-    position_mean : (n,) array
-    gradient_mean : (n,) array
-        Of the likelihood's part of the gradients.
-    gram : (n, n) array
-        Weighted sum of the outer products of the centred positions.
-    cross : (n, n) array
-        Weighted sum of (centred gradient) (centred position)'.
-    noise_variance : (n,) array
-        tau**2, at a step of weight 1.
-    score_variance : float
-        Variance of the records' score given the weights, over the information: 1 in a model without a noise variance.
-    """
-
-    weight: float
-    sample_rate: float
-    position_mean: FloatArray
-    gradient_mean: FloatArray
-    gram: FloatArray
-    cross: FloatArray
-    noise_variance: FloatArray
+    weight: float  # sum of the steps' weights; T where the noise is the same at every step
+    sample_rate: float  # kappa
+    position_mean: FloatArray  # (n,)
+    gradient_mean: FloatArray  # (n,): of the likelihood's part of the gradients
+    gram: FloatArray  # (n, n): weighted sum of the outer products of the centred positions
+    cross: FloatArray  # (n, n): weighted sum of (centred gradient) (centred position)'
+    noise_variance: FloatArray  # (n,): tau**2, at a step of weight 1
+    # variance of the records' score given the weights, over the information: 1 in a model without a noise variance
     score_variance: float = 1.0
 
     @classmethod
@@ -95,26 +77,17 @@ class InformationTrace:
 
 @dataclass(frozen=True)
 class InformationPosterior:
-    """Result of :func:`information_posterior`.
+    """Result of :func:`information_posterior`."""
 
-    Parameters
-    ----------
-    theta : DrawnTheta
-        One normal distribution of the weights for each draw of the information.
-    optimum_mean, optimum_stddev : (n,) arrays
-    hessian_mean, hessian_stddev : (n, n) arrays
-        Of information plus prior precision.
-    rhat : float
-        Largest split R-hat of the conditional means and the log density.
-    """
-
-    theta: DrawnTheta
+    theta: DrawnTheta  # one normal distribution of the weights for each draw of the information
+    # optimum_mean, optimum_stddev: (n,)
     optimum_mean: FloatArray
     optimum_stddev: FloatArray
+    # hessian_mean, hessian_stddev: (n, n): of information plus prior precision
     hessian_mean: FloatArray
     hessian_stddev: FloatArray
     acceptance: float
-    rhat: float
+    rhat: float  # largest split R-hat of the conditional means and the log density
 
 
 class _Density:
@@ -242,24 +215,13 @@ def weights_given_information(
 
 @dataclass(frozen=True)
 class InformationDraws:
-    """Result of :func:`information_draws`, S draws.
+    """Result of :func:`information_draws`, S draws."""
 
-    Parameters
-    ----------
-    information : (S, n, n) array
-    location : (S, n) array
-        Mean of the weights given each.
-    mean_noise : (n, n) array
-        Covariance of the noise in the mean gradient over kappa.
-    rhat : float
-        Largest split R-hat of the conditional means and the log density.
-    """
-
-    information: FloatArray
-    location: FloatArray
-    mean_noise: FloatArray
+    information: FloatArray  # (S, n, n)
+    location: FloatArray  # (S, n): mean of the weights given each
+    mean_noise: FloatArray  # (n, n): covariance of the noise in the mean gradient over kappa
     acceptance: float
-    rhat: float
+    rhat: float  # largest split R-hat of the conditional means and the log density
 
 
 def information_mode(

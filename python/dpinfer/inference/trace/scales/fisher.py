@@ -15,16 +15,10 @@ from dpinfer.release import GradientTrace
 
 @dataclass(frozen=True)
 class SideSums:
-    """Sums over the steps of the raw-scale regression ``response ~ N(h design, 1)``, in units of the noise, (k,) each.
+    """Sums over the steps of ``response ~ N(h design, 1)``, the raw-scale regression in units of noise, (k,) each."""
 
-    Parameters
-    ----------
-    count : int
-        Number of steps.
-    design_square, product, response_square, design, response : (k,) arrays
-    """
-
-    count: int
+    count: int  # number of steps
+    # (k,)
     design_square: FloatArray
     product: FloatArray
     response_square: FloatArray
@@ -91,29 +85,20 @@ _RATIOS = np.array([0.4, 0.7, 1.0])  # u / v at which clipping is tabulated: wei
 
 @dataclass(frozen=True)
 class TiedTrace:
-    """Input of the tied posterior from one or many Fisher-scaled traces; k = runs * n, run by run.
+    """Input of the tied posterior from one or many Fisher-scaled traces; k = runs * n, run by run."""
 
-    Parameters
-    ----------
-    statistics : TraceStatistics
-        Of the location gradients divided by the information at the iterate, k coordinates: loc, but for a noise
-        variance its value, in which the quotient is exactly linear.
-    side : SideSums or None
-        Of the raw-scale gradients; None for aligned gradients, which have none.
-    scale_square : (k,) array
-        Mean of s_t**2 over the steps; 0 for aligned gradients, whose positions already are draws from q.
-    last_position, last_spread : (k,) arrays
-        Mean and spread of the positions with the weights of the run's last coordinate: where its steps find the others.
-    whole_statistics, whole_side : TraceStatistics, SideSums or None
-        The same with (nearly) all steps: they estimate the iterate's excursions, since the iterate
-        depends on the steps before the burn-in.
-    """
-
+    # of the location gradients divided by the information at the iterate, k coordinates: loc, but for a noise
+    # variance its value, in which the quotient is exactly linear
     statistics: TraceStatistics
-    side: SideSums | None
+    side: SideSums | None  # of the raw-scale gradients; None for aligned gradients, which have none
+    # (k,): mean of s_t**2 over the steps; 0 for aligned gradients, whose positions already are draws from q
     scale_square: FloatArray
+    # last_position, last_spread: (k,): mean and spread of the positions with the weights of the run's last
+    # coordinate: where its steps find the others
     last_position: FloatArray
     last_spread: FloatArray
+    # whole_statistics, whole_side: the same with (nearly) all steps: they estimate the iterate's excursions, since
+    # the iterate depends on the steps before the burn-in
     whole_statistics: TraceStatistics
     whole_side: SideSums | None
 
@@ -183,14 +168,7 @@ class TiedTrace:
 
 @dataclass(frozen=True)
 class FisherRun:
-    """The public settings of Fisher-scaled runs that their posterior needs.
-
-    Parameters
-    ----------
-    tolerance : float
-        Prior standard deviation of log(eta / N), where eta is the Hessian over the model's expected information: how
-        far the public second moments of the features may be off.
-    """
+    """The public settings of Fisher-scaled runs that their posterior needs."""
 
     model: Model
     n_records: int
@@ -198,6 +176,8 @@ class FisherRun:
     noise_multiplier: float
     max_grad_norm: float
     raw_ratio: float
+    # prior standard deviation of log(eta / N), where eta is the Hessian over the model's expected information: how
+    # far the public second moments of the features may be off
     tolerance: float
 
     @classmethod

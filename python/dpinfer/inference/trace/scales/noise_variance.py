@@ -22,13 +22,10 @@ class VarianceSlope:
 
     The clipped mean at v_t is ``kappa eta v_t (s (1 - u / v_t) + b)``, s and b the tangent of
     :class:`dpinfer.models.DispersionClipping`; with gain = s + b it is linear in v_t with its zero at u s / (s + b).
-
-    Parameters
-    ----------
-    ratio, gain, stretch, spread : (runs,) arrays
-        u / v_t at the mean of the steps, s + b, (s + b) / s, and by how much clipping widens the distribution of u.
     """
 
+    # (runs,): u / v_t at the mean of the steps, s + b, (s + b) / s, and by how much clipping widens the distribution
+    # of u
     ratio: FloatArray
     gain: FloatArray
     stretch: FloatArray

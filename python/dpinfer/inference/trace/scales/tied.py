@@ -84,25 +84,14 @@ def fisher_tied_nodes(
 
 @dataclass(frozen=True)
 class _TiedProblems:
-    """Common parts of the problems of the coordinates, for all steps and shifts.
-
-    Parameters
-    ----------
-    at : (runs, n) array
-        Mean positions; rho for a noise variance, whose positions are values.
-    expected : ExpectedGradients or None
-        None: no corrections.
-    slope : VarianceSlope or None
-        Of a noise variance.
-    optimum : pair of (k,) arrays or None
-    """
+    """Common parts of the problems of the coordinates, for all steps and shifts."""
 
     run: FisherRun
     names: tuple[str, ...]
-    at: FloatArray
-    expected: ExpectedGradients | None
-    slope: VarianceSlope | None
-    optimum: tuple[FloatArray, FloatArray] | None
+    at: FloatArray  # (runs, n): mean positions; rho for a noise variance, whose positions are values
+    expected: ExpectedGradients | None  # none: no corrections
+    slope: VarianceSlope | None  # of a noise variance
+    optimum: tuple[FloatArray, FloatArray] | None  # pair of (k,) arrays or None
     extra_noise: bool
     n_threads: int
 
@@ -203,17 +192,12 @@ class _Bend:
     ``2 information_slope_k / sqrt(I_k)`` times ``I_k (mu_t - mu*)_k**2``.  The information is taken at the mean of the
     positions.  A noise variance is different: in its own value its gradient is linear, and excursions of the weights
     add exactly ``sum_j E[x_j**2] ((mu_t - mu*)_j**2 + s_tj**2 - 1 / h_j)`` to the variance of the residuals.
-
-    Parameters
-    ----------
-    shift, variance : (k,) arrays
-        Mean of the scaled gradients, and its part in the variance of the optimum.
-    excess, excess_variance : (runs,) arrays
-        Mean and variance of the addition to the variance of the residuals.
     """
 
+    # shift, variance: (k,): mean of the scaled gradients, and its part in the variance of the optimum
     shift: FloatArray
     variance: FloatArray
+    # excess, excess_variance: (runs,): mean and variance of the addition to the variance of the residuals
     excess: FloatArray
     excess_variance: FloatArray
 

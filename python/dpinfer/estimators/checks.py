@@ -23,8 +23,9 @@ def check_fit(
     posterior: PosteriorRequest,
     *,
     n_records: int,
-    recipe: str,
+    recipe: str,  # {"plain", "paper", "tied", "steady"}
     max_grad_norm: float,
+    # as run_dpvi takes it; whether the steps are stable is checked for "heuristic" and numbers
     learning_rate: Any = "heuristic",
 ) -> None:
     """Refuse public settings of a fit that would be charged and give no release, or no posterior.
@@ -34,14 +35,6 @@ def check_fit(
     Raises TypeError or ValueError if an argument is outside its range, the steps would diverge, or such a release does
     not have the requested posterior. Raises BackendUnavailableError if the posterior needs a package that is not
     installed.
-
-    Parameters
-    ----------
-    n_records : int
-        The public number of records.
-    recipe : {"plain", "paper", "tied", "steady"}
-    learning_rate : "heuristic", float, or anything else that run_dpvi takes
-        Whether the steps are stable is not checked for anything else.
 
     Notes
     -----

@@ -151,24 +151,16 @@ class PrivateEstimator(Estimator):
         self,
         X: Any,
         y: Any,
-        given: dict[str, Any],
+        given: dict[str, Any],  # the parameters that may be unknown; None if not given
         names: npt.NDArray[np.object_] | None,
         n_features: int,
+        # returns the run, checked, given these parameters and an epsilon
         make: Callable[[dict[str, Any], float], Prepared],
-        run: Callable[[Prepared, dict[str, Any]], Any],
+        run: Callable[[Prepared, dict[str, Any]], Any],  # makes the run with its settings, and returns the release
     ) -> Prepared:
         """Check the run, release what is unknown, make the run and keep its release; return the run.
 
         **Privacy.** Reads the records, after the charge.
-
-        Parameters
-        ----------
-        given : dict
-            The parameters that may be unknown; None if not given.
-        make : callable
-            Returns the run, checked, given these parameters and an epsilon.
-        run : callable
-            Makes the run with its settings, and returns the release.
         """
         asked, settings = self._unknown_names(), self._run_settings()
         released = ReleasedArguments({}, ())

@@ -153,18 +153,14 @@ class Choice:
     __repr__ = __str__
 
 
-def choose(candidates: list[Candidate], asked: str) -> tuple[Candidate, ...]:
+def choose(
+    candidates: list[Candidate],  # in the order of preference without predicted widths
+    asked: str,  # "auto", or a method that applies
+) -> tuple[Candidate, ...]:
     """Return the candidates with one of them chosen: the requested one, or by predicted width.
 
     Where a method has both targets, the population's is taken if it is predicted at most 60% wider than the model's: it
     needs no true model.
-
-    Parameters
-    ----------
-    candidates : list of Candidate
-        In the order of preference without predicted widths.
-    asked : str
-        "auto", or a method that applies.
     """
     robust = [item for item in candidates if item.target == POPULATION]
     models = [item for item in candidates if item.target == MODEL]

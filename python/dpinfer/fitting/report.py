@@ -38,17 +38,13 @@ _OTHER_TERMS = (
 )
 
 
-def page(title: str, parts: Iterable[str]) -> str:
+def page(
+    title: str,  # escaped here
+    parts: Iterable[str],  # HTML; empty ones are left out
+) -> str:
     """Return sections as a page with the style of reports: for wide and narrow screens, dark ones, and paper.
 
     **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    title : str
-        Escaped here.
-    parts : iterable of str
-        HTML; empty ones are left out.
     """
     style = resources.files("dpinfer.fitting").joinpath("report.css").read_text(encoding="utf-8")
     body = "\n".join(part for part in parts if part)

@@ -36,8 +36,8 @@ class ReleasedArguments:
 
 def split_arguments(
     unknown: Any,
-    given: Mapping[str, Any],
-    n_columns: Mapping[str, int],
+    given: Mapping[str, Any],  # the arguments that may be unknown; None if not given
+    n_columns: Mapping[str, int],  # how many columns' quantiles each takes; "n_records" takes none
     *,
     epsilon: float,
     delta: float,
@@ -48,14 +48,6 @@ def split_arguments(
     **Privacy.** Reads no records.
 
     Raises TypeError or ValueError if a name is given as an argument too, or cannot be released.
-
-    Parameters
-    ----------
-    unknown : sequence of str
-    given : mapping
-        The arguments that may be unknown; None if not given.
-    n_columns : mapping
-        How many columns' quantiles each takes; "n_records" takes none.
     """
     names = {check_choice("unknown", name, tuple(given)) for name in names_of(unknown)}
     for name in sorted(names):
@@ -75,12 +67,14 @@ def split_arguments(
 
 def release_numbers(
     plan: UnknownPlan,
-    records: Any,
-    columns: Any,
+    records: Any,  # to be counted
+    columns: Any,  # of numbers, whose quantiles are released
     names: Sequence[str],
+    # gets the released bounds, and returns the arguments that follow from them
     values_of: Callable[[BoundsRelease], dict[str, Any]],
     *,
-    n_records: int | None,
+    n_records: int | None,  # the public number, if there is one
+    # ledger, random_source: as in :func:`dpinfer.fit`
     ledger: LedgerAccount | None,
     random_source: RandomSource | None,
 ) -> ReleasedArguments:
@@ -88,21 +82,6 @@ def release_numbers(
 
     **Privacy.** Reads the records, through :func:`dpinfer.release_count` and :func:`dpinfer.release_bounds`, each
     charged by itself.
-
-    Parameters
-    ----------
-    records : array, RowSource or ShardedRows
-        To be counted.
-    columns : array, RowSource or ShardedRows
-        Of numbers, whose quantiles are released.
-    names : sequence of str
-        Of the columns.
-    values_of : callable
-        Gets the released bounds, and returns the arguments that follow from them.
-    n_records : int or None
-        The public number, if there is one.
-    ledger, random_source
-        As in :func:`dpinfer.fit`.
     """
     common: dict[str, Any] = {"adjacency": plan.adjacency, "ledger": ledger, "random_source": random_source}
     values: dict[str, Any] = {}

@@ -24,11 +24,13 @@ _TAKEN = ("coef", "intercept", "sigma", SIZE, _ALONG, _CLASS, POINT, "scale", "s
 def regression_to_arviz(
     design: Design,
     posterior: Posterior,
-    points: Values | None,
+    points: Values | None,  # decoded columns without missing values
     *,
     n_samples: int,
     n_chains: int,
     seed: int,
+    # (theta, variables): draws of the posterior on the unconstrained space, and more variables of the same draws:
+    # dimension, coordinates and values of each
     drawn: Drawn | None = None,
 ) -> Any:
     """Return draws of the coefficients, and of responses at `points`, in the table's units.
@@ -36,16 +38,6 @@ def regression_to_arviz(
     **Privacy.** Post-processing of a Release; `points` are the caller's own.
 
     Raises BackendUnavailableError if ArviZ is not installed.
-
-    Parameters
-    ----------
-    posterior : Posterior
-        Of the design's model.
-    points : mapping, optional
-        Decoded columns without missing values.
-    drawn : (theta, variables), optional
-        Draws of the posterior on the unconstrained space, and more variables of the same draws: dimension, coordinates
-        and values of each.
     """
     size = check_integer("n_samples", n_samples, 1) * check_integer("n_chains", n_chains, 1)
     require_arviz()

@@ -69,17 +69,14 @@ class ModelComparison:
     __repr__ = __str__
 
 
-def compare_without(design: Design, posterior: Posterior, weights: tuple[int, ...]) -> ModelComparison:
+def compare_without(
+    design: Design,
+    posterior: Posterior,
+    weights: tuple[int, ...],  # places of the coefficients
+) -> ModelComparison:
     """Compare a regression with one without these coefficients.
 
     **Privacy.** Post-processing of a Release.
-
-    Parameters
-    ----------
-    posterior : Posterior
-        Of the design's model.
-    weights : tuple of int
-        Places of the coefficients.
 
     Notes
     -----

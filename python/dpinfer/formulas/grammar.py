@@ -33,20 +33,16 @@ class Formula:
     person: "Group | None" = None  # term of effects of persons; its column names the person of each row
 
 
-def parse(text: str, names: tuple[str, ...], person: str = "") -> Formula:
+def parse(
+    # as in R: ``y ~ age + C(job) + age:sex``; ``- 1`` leaves the intercept out, ``.`` means all other columns; ``(1 |
+    # site)`` as in lme4, ``s(age)`` as in mgcv
+    text: str,
+    names: tuple[str, ...],  # the columns of ``.``, the response included
+    person: str = "",  # the column that identifies the person of each row: its term has effects of persons
+) -> Formula:
     """Read a formula.
 
     **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    text : str
-        As in R: ``y ~ age + C(job) + age:sex``; ``- 1`` leaves the intercept out, ``.`` means all other columns;
-        ``(1 | site)`` as in lme4, ``s(age)`` as in mgcv.
-    names : tuple of str
-        The columns of ``.``, the response included.
-    person : str
-        The column that identifies the person of each row: its term has effects of persons.
 
     Raises
     ------

@@ -70,15 +70,13 @@ class Layout:
     shrunk: IntArray  # (h,): fixed coefficients with a horseshoe prior
 
 
-def layout_of(design: Design, terms: Sequence[str]) -> Layout:
+def layout_of(
+    design: Design,
+    terms: Sequence[str],  # ``(1 | site)``, ``(1 + x | site)``, ``s(age)``, or ``"horseshoe"``
+) -> Layout:
     """Return the layout of terms for a design.
 
     **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    terms : sequence of str
-        ``(1 | site)``, ``(1 + x | site)``, ``s(age)``, or ``"horseshoe"``.
 
     Raises
     ------

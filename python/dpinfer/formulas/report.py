@@ -48,15 +48,11 @@ def in_table_units(design: Design, text: str) -> str:
 
 
 def estimates(
-    design: Design, table: CoefficientTable, reference: Mapping[str, float] | None = None
+    design: Design,
+    table: CoefficientTable,
+    reference: Mapping[str, float] | None = None,  # in the units of the table
 ) -> list[EstimateRow]:
-    """Return the coefficients as rows of a report, which compares them for a change of one public standard deviation.
-
-    Parameters
-    ----------
-    reference : mapping from name to value, optional
-        In the units of the table.
-    """
+    """Return the coefficients as rows of a report, compared for a change of one public standard deviation."""
     scales = dict(zip(design.model.names, design.column_of_weight.tolist(), strict=False))
     rows = []
     for index, name in enumerate(table.names):

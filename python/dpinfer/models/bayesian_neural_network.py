@@ -174,18 +174,15 @@ class BayesianNeuralNetwork(Model):
 
 
 def output_moments(
-    model: BayesianNeuralNetwork, loc: FloatArray, variance: FloatArray, features: FloatArray
+    model: BayesianNeuralNetwork,
+    # loc, variance: (n,) float64: of the weights; variances of at least 0
+    loc: FloatArray,
+    variance: FloatArray,
+    features: FloatArray,  # (m, d) float64: standardised
 ) -> tuple[FloatArray, FloatArray]:
     """Return the mean and variance of f at standardised features, for independent Gaussian weights.
 
     **Privacy.** Not private if the features are not; for public points post-processing.
-
-    Parameters
-    ----------
-    loc, variance : (n,) float64
-        Of the weights; variances of at least 0.
-    features : (m, d) float64
-        Standardised.
 
     Returns
     -------

@@ -273,17 +273,12 @@ def _regular(covariance: FloatArray) -> FloatArray:
     return np.asarray(covariance + _SMALLEST * float(np.trace(covariance)) * np.eye(len(covariance)), dtype=np.float64)
 
 
-def pointed(clipped: FloatArray, noise: FloatArray, said: FloatArray) -> float:
+def pointed(
+    clipped: FloatArray,  # (T, T): of a coordinate, before the scores are seen
+    noise: FloatArray,  # (T, T): covariance of what else lets scores differ
+    said: FloatArray,  # (T, d): the scores, at one point
+) -> float:
     """Return by which factor the covariance of what clips take off agrees with scores that differ.
-
-    Parameters
-    ----------
-    clipped : (T, T) array
-        Of a coordinate, before the scores are seen.
-    noise : (T, T) array
-        Covariance of what else lets scores differ.
-    said : (T, d) array
-        The scores, at one point.
 
     Returns
     -------

@@ -52,16 +52,14 @@ def means_of_laws(grid: ResponseGrid, values: FloatArray, locs: FloatArray, scal
     return np.asarray(np.interp(points.ravel(), grid.nodes, values).reshape(points.shape) @ _WEIGHTS)
 
 
-def best_clip(grid: ResponseGrid, response: str, law: PredictorLaw, noise: float, n_records: int) -> float:
-    """Return the clip that minimises the predicted variance of a Newton step.
-
-    Parameters
-    ----------
-    response : str
-        "binary" or "count".
-    noise : float
-        Standard deviation of a score's noise for residuals of at most 1, per record.
-    """
+def best_clip(
+    grid: ResponseGrid,
+    response: str,  # "binary" or "count"
+    law: PredictorLaw,
+    noise: float,  # standard deviation of a score's noise for residuals of at most 1, per record
+    n_records: int,
+) -> float:
+    """Return the clip that minimises the predicted variance of a Newton step."""
     unit = math.sqrt(law.mean(grid, np.square(grid.spread))) if response == "count" else 1.0
     best, least = 0.0, math.inf
     for clip in _CLIPS[response] * unit:
@@ -172,14 +170,12 @@ class LikelyRecords:
     features: FloatArray  # (n, d)
 
     @classmethod
-    def of_moments(cls, model: GeneralizedLinearModel, arrays: Mapping[str, Any]) -> "LikelyRecords":
-        """Return records whose features are normal, with the moments that a run has released last.
-
-        Parameters
-        ----------
-        arrays : mapping
-            Fields of a release: transforms, moments, moment_stddev, moment_bounds.
-        """
+    def of_moments(
+        cls,
+        model: GeneralizedLinearModel,
+        arrays: Mapping[str, Any],  # fields of a release: transforms, moments, moment_stddev, moment_bounds
+    ) -> "LikelyRecords":
+        """Return records whose features are normal, with the moments that a run has released last."""
         noisy, stddev = arrays["moments"][-1], float(arrays["moment_stddev"][-1])
         transform, trace = arrays["transforms"][-1], float(arrays["moment_bounds"][-1]) ** 2
         d = len(noisy)

@@ -136,17 +136,12 @@ class Onward:
     wanted: FloatArray | None  # (d, d): the desired second moments; None: the identity
 
 
-def onward(moments: ShrunkenMoments, foretold: FloatArray, wanted: FloatArray | None) -> Onward:
+def onward(
+    moments: ShrunkenMoments,  # M; the matrix with the floor is used
+    foretold: FloatArray,  # (d, d): its lower bound, up to the weights of normal features
+    wanted: FloatArray | None,  # (d, d): the target of its coordinates, from an earlier round
+) -> Onward:
     """Return the map to coordinates in which small groups of records are most informative.
-
-    Parameters
-    ----------
-    moments : ShrunkenMoments
-        M; the matrix with the floor is used.
-    foretold : (d, d) array
-        Its lower bound, up to the weights of normal features.
-    wanted : (d, d) array, optional
-        The target of its coordinates, from an earlier round.
 
     Notes
     -----
@@ -247,15 +242,13 @@ def indicators_of(moments: FloatArray) -> npt.NDArray[np.bool_]:
     return np.asarray(np.abs(means - squares) <= _ALIKE * squares)
 
 
-def moments_of_means(moments: FloatArray, means: FloatArray, stddev: FloatArray) -> FloatArray:
+def moments_of_means(
+    moments: FloatArray,  # (n + 1, n + 1): declared, the constant's last
+    # means, stddev: (n,): noisy means of the features, and the standard deviation of their noise
+    means: FloatArray,
+    stddev: FloatArray,
+) -> FloatArray:
     """Return the second moments with the given means that lie nearest to the declared moments.
-
-    Parameters
-    ----------
-    moments : (n + 1, n + 1) array
-        Declared, the constant's last.
-    means, stddev : (n,) arrays
-        Noisy means of the features, and the standard deviation of their noise.
 
     Returns
     -------
@@ -280,14 +273,11 @@ def moments_of_means(moments: FloatArray, means: FloatArray, stddev: FloatArray)
     return np.block([[inner, estimate[:, None]], [estimate[None, :], np.ones((1, 1))]])
 
 
-def with_variances(covariance: FloatArray, variance: FloatArray) -> FloatArray:
+def with_variances(
+    covariance: FloatArray,  # (n, n): positive semidefinite; its null space stays
+    variance: FloatArray,  # (n,)
+) -> FloatArray:
     """Return the covariance matrix with these variances that is nearest to another one.
-
-    Parameters
-    ----------
-    covariance : (n, n) array
-        Positive semidefinite; its null space stays.
-    variance : (n,) array
 
     Notes
     -----

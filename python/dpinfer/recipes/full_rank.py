@@ -48,16 +48,11 @@ def full_rank_start(loc: FloatArray, raw_scale: FloatArray) -> FloatArray:
     return pack_guide(loc, np.diag(softplus(raw_scale)))
 
 
-def simulated_start(model: OwnModel, n_records: int) -> GuideStart:
-    """Choose clipping norm, preconditioner and start by made-up records at draws of the prior.
-
-    Parameters
-    ----------
-    model : OwnModel
-        With a sampler.
-    n_records : int
-        The public number of records.
-    """
+def simulated_start(
+    model: OwnModel,  # with a sampler
+    n_records: int,
+) -> GuideStart:
+    """Choose clipping norm, preconditioner and start by made-up records at draws of the prior."""
     prior, rng = model.parameters, np.random.default_rng(_SEED)
     scores_of = []
     for _ in range(_POINTS):
@@ -79,21 +74,13 @@ def simulated_start(model: OwnModel, n_records: int) -> GuideStart:
 
 
 def moved_guide(
-    params: FloatArray, eta: FloatArray, gradient: FloatArray, stddev: FloatArray, n_steps: int
+    params: FloatArray,  # (n + n (n + 1) / 2,) array
+    eta: FloatArray,  # (n,): the step's public draw
+    gradient: FloatArray,  # (n,): of minus the log joint density of all records, with its noise
+    stddev: FloatArray,  # (n,): of that noise
+    n_steps: int,  # of the run
 ) -> FloatArray:
     """Return the guide after a natural step along the gradient at loc + L eta.
-
-    Parameters
-    ----------
-    params : (n + n (n + 1) / 2,) array
-    eta : (n,) array
-        The step's public draw.
-    gradient : (n,) array
-        Of minus the log joint density of all records, with its noise.
-    stddev : (n,) array
-        Of that noise.
-    n_steps : int
-        Of the run.
 
     Notes
     -----

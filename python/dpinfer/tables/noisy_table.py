@@ -207,22 +207,13 @@ def load(path: str | os.PathLike[str]) -> NoisyTable:
 
 
 def probability_beyond(
-    distance: FloatArray, noise: str, scale: float, variance: FloatArray, factor: FloatArray
+    distance: FloatArray,  # at least 0
+    noise: str,  # {"gaussian", "laplace"}
+    scale: float,  # standard deviation of Gaussian noise, or b of Laplace noise
+    variance: FloatArray,  # at least 0
+    factor: FloatArray,  # in [-1, 1]
 ) -> FloatArray:
-    """Return P(abs(V + A + factor B) > distance), any shape: V ~ N(0, variance), A and B noise of `scale`.
-
-    Parameters
-    ----------
-    distance : array
-        At least 0.
-    noise : {"gaussian", "laplace"}
-    scale : float
-        Standard deviation of Gaussian noise, or b of Laplace noise.
-    variance : array
-        At least 0.
-    factor : array
-        In [-1, 1].
-    """
+    """Return P(abs(V + A + factor B) > distance), any shape: V ~ N(0, variance), A and B noise of `scale`."""
     if noise == "gaussian":
         return np.asarray(2.0 * ndtr(-distance / np.sqrt(variance + scale**2 * (1.0 + factor**2))))
     # The law of two Laplace numbers is a difference of two laws of one, by partial fractions of 1 / ((1 + t**2)(1 +

@@ -424,16 +424,14 @@ _KINDS: dict[str, type[Column]] = {
 }
 
 
-def column_from_dict(name: str, values: Any) -> Column:
+def column_from_dict(
+    name: str,
+    values: Any,  # ``{"kind": ..., ...}`` with the keys of that kind only
+) -> Column:
     """Return the column that one table of a schema file declares.
 
     Raises SchemaError if the kind or a key is unknown, a key is missing, or a value is out of range; the message names
     the key.
-
-    Parameters
-    ----------
-    values : mapping
-        ``{"kind": ..., ...}`` with the keys of that kind only.
 
     Examples
     --------

@@ -63,17 +63,14 @@ class DecodedChunk:
         return {item.column.name for item in self.columns if bool(item.absent.all())}
 
 
-def decode(chunk: Mapping[str, RawColumn], schema: Schema, names: Collection[str] | None = None) -> DecodedChunk:
+def decode(
+    chunk: Mapping[str, RawColumn],  # raw columns by name, as :func:`dpinfer.tabular.reading.read_chunks` gives them
+    schema: Schema,
+    names: Collection[str] | None = None,  # columns to look at; by default all whose values matter
+) -> DecodedChunk:
     """Return the columns of a chunk as the schema takes them; an ignored one only where its `missing` is declared.
 
     **Privacy.** Reads records, each by itself.
-
-    Parameters
-    ----------
-    chunk : mapping
-        Raw columns by name, as :func:`dpinfer.tabular.reading.read_chunks` gives them.
-    names : collection of str, optional
-        Columns to look at; by default all whose values matter.
     """
     chosen = [item for item in looked_at(schema) if names is None or item[0] in names]
     columns = tuple(_decoded(column, policy, chunk[name], schema) for name, column, policy in chosen)

@@ -20,7 +20,10 @@ _KINDS = "a data frame (pandas, Polars, Arrow, DuckDB), a mapping of columns, or
 
 
 def raw_records(
-    data: Any, schema: Schema, names: Sequence[str], unit: str = ""
+    data: Any,
+    schema: Schema,  # declares every column of a file
+    names: Sequence[str],  # columns that are used
+    unit: str = "",  # the column that names the owner of each row; empty where a row is a record
 ) -> Callable[[], Iterator[dict[str, RawColumn]]]:
     """Return what gives the raw columns of a table, a chunk at a time, when it is called; names are checked at once.
 
@@ -28,15 +31,6 @@ def raw_records(
 
     Raises TypeError, OSError, RecordError, SchemaError or BackendUnavailableError if it is not a table, or has not
     these columns.
-
-    Parameters
-    ----------
-    schema : Schema
-        Declares every column of a file.
-    names : sequence of str
-        Columns that are used.
-    unit : str
-        The column that names the owner of each row; empty where a row is a record.
     """
     if isinstance(data, (str, os.PathLike)):
         path, declared = data, [column.name for column in schema.columns]

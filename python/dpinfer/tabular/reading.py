@@ -74,32 +74,20 @@ class LineCounts:
 
 
 def read_chunks(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str],  # a ``.parquet`` file, a CSV file, or a gzipped CSV file (``.gz``)
+    # the columns the file must have, no more and no fewer, in any order; None accepts any columns
     names: Sequence[str] | None,
     *,
     delimiter: str,
-    refuse_malformed: bool = False,
-    counts: LineCounts | None = None,
-    unit: str = "",
+    refuse_malformed: bool = False,  # whether a line that is no record refuses the file; otherwise it is left out
+    counts: LineCounts | None = None,  # counts the lines as they are read
+    unit: str = "",  # the column that names the owner of each row, if there is one: its whole numbers keep all digits
 ) -> Iterator[dict[str, RawColumn]]:
     """Yield the file's records chunk by chunk as columns of strings (or of floats, from Parquet).
 
     Raises OSError if the file is missing or cannot be read. Raises RecordError if it is not a table, or a line is no
     record and `refuse_malformed` is set. Raises SchemaError if its columns are not `names`. Raises
     BackendUnavailableError if it is a Parquet file and pyarrow is not installed.
-
-    Parameters
-    ----------
-    path : path-like
-        A ``.parquet`` file, a CSV file, or a gzipped CSV file (``.gz``).
-    names : sequence of str or None
-        The columns the file must have, no more and no fewer, in any order; None accepts any columns.
-    refuse_malformed : bool
-        Whether a line that is no record refuses the file; otherwise it is left out.
-    counts : LineCounts, optional
-        Counts the lines as they are read.
-    unit : str
-        The column that names the owner of each row, if there is one: its whole numbers keep all digits.
 
     Notes
     -----

@@ -37,11 +37,6 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
 
     Raises TypeError if its distribution is of another kind than the library's own. Raises OSError if the file cannot be
     written.
-
-    Parameters
-    ----------
-    path : path-like
-        Written atomically.
     """
     kind, distribution = _distribution_arrays(posterior.distribution)
     arrays: dict[str, npt.NDArray[Any]] = {name: getattr(posterior, name) for name in _ARRAYS}

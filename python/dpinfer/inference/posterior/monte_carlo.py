@@ -48,14 +48,12 @@ class MonteCarloError:
         return bool(np.any(np.isfinite(self.effective_draws)))
 
 
-def effective_draws(series: FloatArray) -> FloatArray:
+def effective_draws(
+    series: FloatArray,  # (S, m)
+) -> FloatArray:
     """Return how many independent draws the mean of each series is worth, (m,) for one chain (S, m) of S >= 4 draws.
 
     **Privacy.** Post-processing only.
-
-    Parameters
-    ----------
-    series : (S, m) array
 
     Returns
     -------
@@ -179,14 +177,12 @@ class Combined:
     prior: FloatArray
 
 
-def combine(posterior: "Posterior", rows: FloatArray, levels: FloatArray) -> Combined:
+def combine(
+    posterior: "Posterior",
+    rows: FloatArray,  # (k, n): the weights of the parameters in each combination
+    levels: FloatArray,  # (m,) in (0, 1)
+) -> Combined:
     """Return quantiles of linear combinations of the unconstrained parameters.
-
-    Parameters
-    ----------
-    rows : (k, n) array
-        The weights of the parameters in each combination.
-    levels : (m,) array in (0, 1)
 
     Notes
     -----

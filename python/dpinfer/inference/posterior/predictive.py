@@ -44,16 +44,14 @@ def require_classifier(model: Model | None) -> GeneralizedLinearModel:
     return glm
 
 
-def predictive_mean(model: GeneralizedLinearModel, X: npt.ArrayLike, theta: FloatArray) -> FloatArray:
+def predictive_mean(
+    model: GeneralizedLinearModel,
+    X: npt.ArrayLike,  # (n_points, n_features)
+    theta: FloatArray,  # (draws, n): unconstrained parameters
+) -> FloatArray:
     """Average E[y | theta, x] over draws of theta, in chunks of bounded memory.
 
     **Privacy.** Post-processing; `X` are the caller's own points.
-
-    Parameters
-    ----------
-    X : (n_points, n_features) array
-    theta : (draws, n) array
-        Unconstrained parameters.
 
     Returns
     -------
@@ -121,25 +119,15 @@ def check_points(model: Model | None, X: npt.ArrayLike | None, n_records: int | 
 
 
 def draw_records(
-    model: Model | None,
-    theta: FloatArray,
-    points: FloatArray | int,
+    model: Model | None,  # for which :func:`check_points` gave `points`
+    theta: FloatArray,  # (S, n): unconstrained
+    points: FloatArray | int,  # (P, n_features), or int
     rng: np.random.Generator,
-    units: Units | None = None,
+    units: Units | None = None,  # of points and responses, if they are not the model's
 ) -> FloatArray:
     """Draw one set of records from each row of theta.
 
     **Privacy.** Post-processing; `points` are the caller's own.
-
-    Parameters
-    ----------
-    model : Model
-        For which :func:`check_points` gave `points`.
-    theta : (S, n) array
-        Unconstrained.
-    points : (P, n_features) array, or int
-    units : Units, optional
-        Of points and responses, if they are not the model's.
 
     Returns
     -------

@@ -38,17 +38,15 @@ class ParameterSpace:
     shift: FloatArray
 
     @classmethod
-    def of(cls, model: Model | None, n_params: int, units: Units | None = None) -> "ParameterSpace":
+    def of(
+        cls,
+        model: Model | None,  # None: the map is the identity
+        n_params: int,
+        units: Units | None = None,  # those of the user, in place of the model's
+    ) -> "ParameterSpace":
         """Determine the kinds for `model` by evaluating its map at a few points.
 
         Raises ValueError if the model has another number of parameters, or its map changes their number.
-
-        Parameters
-        ----------
-        model : Model or None
-            None: the map is the identity.
-        units : Units, optional
-            Those of the user, in place of the model's.
         """
         every, unit = np.ones(n_params, dtype=bool), np.eye(n_params)
         if units is None and (model is None or type(model).constrain is Model.constrain):
@@ -130,19 +128,17 @@ class IndependentTheta:
     raw_scale: NormalMixtures | None  # mixtures of u*, where the variance of theta given the optimum is softplus(u*)**2
 
     @classmethod
-    def from_nodes(cls, nodes: "Nodes", *, family: str, width: int, hessian_is_precision: bool) -> "IndependentTheta":
-        """Build the distribution from the nodes of the trace posterior.
-
-        Parameters
-        ----------
-        nodes : Nodes
-            Over k coordinates: (location, raw scale) for ``family="mean_field"`` unless `hessian_is_precision`.
-        family : {"mean_field", "point"}
-        width : int
-            Number of model parameters n.
-        hessian_is_precision : bool
-            Whether theta given the optimum is normal with variance 1 / Hessian (aligned and tied posteriors).
-        """
+    def from_nodes(
+        cls,
+        # over k coordinates: (location, raw scale) for ``family="mean_field"`` unless `hessian_is_precision`
+        nodes: "Nodes",
+        *,
+        family: str,  # {"mean_field", "point"}
+        width: int,  # number of model parameters n
+        # whether theta given the optimum is normal with variance 1 / Hessian (aligned and tied posteriors)
+        hessian_is_precision: bool,
+    ) -> "IndependentTheta":
+        """Build the distribution from the nodes of the trace posterior."""
         mixtures = NormalMixtures(nodes.offsets, nodes.weight, nodes.mean, nodes.variance)
         if hessian_is_precision:
             return cls(mixtures, nodes.inflation, 1.0 / nodes.hessian, None)

@@ -230,16 +230,14 @@ def _sampled(emulator: _Emulator, prior: Prior, size: int, sweeps: int, rng: np.
 
 
 def ratio_draws(
-    released: FloatArray, simulated: FloatArray, stddev: float, size: int, rng: np.random.Generator
+    # released, simulated: (n, n): symmetric slopes; the simulated one is positive definite, or held so
+    released: FloatArray,
+    simulated: FloatArray,
+    stddev: float,  # of the noise in the diagonal of `released`; beside it 1 / sqrt(2) of that
+    size: int,
+    rng: np.random.Generator,
 ) -> FloatArray:
     """Draw the matrix R with released = R simulated, near the identity.
-
-    Parameters
-    ----------
-    released, simulated : (n, n) arrays
-        Symmetric slopes; the simulated one is positive definite, or held so.
-    stddev : float
-        Of the noise in the diagonal of `released`; beside it 1 / sqrt(2) of that.
 
     Returns
     -------

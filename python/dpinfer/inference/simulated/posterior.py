@@ -27,15 +27,12 @@ _WORDS = (
 )
 
 
-def simulated_posterior(analysis: Analysis) -> Posterior:
+def simulated_posterior(
+    analysis: Analysis,  # of an aligned trace, with a model of the user's own that has a sampler
+) -> Posterior:
     """Infer parameters by simulating the expected mean clipped score of the trace under each truth.
 
     Raises NumericalError if the simulation leads to no posterior.
-
-    Parameters
-    ----------
-    analysis : Analysis
-        Of an aligned trace, with a model of the user's own that has a sampler.
     """
     release, request, model = analysis.release, analysis.request, analysis.model
     if not isinstance(model, OwnModel):
@@ -52,17 +49,15 @@ def simulated_posterior(analysis: Analysis) -> Posterior:
     return replace(posterior, hessian="none", prior="model")
 
 
-def simulated_newton_posterior(release: OwnNewtonRelease, request: OwnNewtonRequest) -> Posterior:
+def simulated_newton_posterior(
+    release: OwnNewtonRelease,
+    request: OwnNewtonRequest,  # its model has a sampler
+) -> Posterior:
     """Infer parameters by simulating the expected scores of a few-pass run under each truth.
 
     **Privacy.** Post-processing of an OwnNewtonRelease.
 
     Raises NumericalError if the simulation leads to no posterior.
-
-    Parameters
-    ----------
-    request : OwnNewtonRequest
-        Its model has a sampler.
     """
     model = model_of(release, request.model)
     if not isinstance(model, OwnModel):

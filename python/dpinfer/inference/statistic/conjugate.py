@@ -19,22 +19,18 @@ _NUMBERS = 40
 
 
 def statistic_posterior(
-    model: ConjugateModel, noisy: npt.ArrayLike, law: NoiseLaw, *, n_records: int, clip: float | None = None
+    model: ConjugateModel,
+    # (s,) float64: the released sums: successes; counts of all M categories; or the sum of min(x, clip), in units of
+    # x
+    noisy: npt.ArrayLike,
+    law: NoiseLaw,  # law of the noise in each number, in the same units
+    *,
+    n_records: int,  # public
+    clip: float | None = None,  # for waiting times only
 ) -> ThetaDistribution:
     """Return the exact posterior of theta given one noisy sum over the records.
 
     Raises TypeError or ValueError if the model is not conjugate, or a number is out of range.
-
-    Parameters
-    ----------
-    noisy : (s,) float64
-        The released sums: successes; counts of all M categories; or the sum of min(x, clip), in units of x.
-    law : NoiseLaw
-        Law of the noise in each number, in the same units.
-    n_records : int
-        Public.
-    clip : float, optional
-        For waiting times only.
 
     Notes
     -----
@@ -71,16 +67,11 @@ def check_statistic_request(request: StatisticRequest, planned: PlannedRelease) 
         raise ValueError(f"model must be a conjugate model, got {type(planned.model).__name__}")
 
 
-def one_shot_posterior(release: StatisticRelease, request: StatisticRequest) -> Posterior:
-    """Return the exact posterior of a one-shot release.
-
-    Parameters
-    ----------
-    release : StatisticRelease
-        From :func:`dpinfer.run_statistic`.
-    request : StatisticRequest
-        Checked; only `model` is used, for another prior say.
-    """
+def one_shot_posterior(
+    release: StatisticRelease,  # from :func:`dpinfer.run_statistic`
+    request: StatisticRequest,
+) -> Posterior:
+    """Return the exact posterior of a one-shot release."""
     model = model_of(release, request.model)
     if not isinstance(model, ConjugateModel):
         raise ValueError("release must name its conjugate model, or model must be given")

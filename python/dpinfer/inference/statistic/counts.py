@@ -60,20 +60,16 @@ def _weighed(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: float) ->
         low, high = counts[first], counts[last]
 
 
-def success_theta(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: float) -> TabulatedTheta:
-    """Return the posterior of theta = logit(p): Beta(a + s, b + trials - s) averaged over the counts s.
-
-    Parameters
-    ----------
-    noisy : float
-        Released count, an integer, possibly outside 0 ... trials.
-    law : NoiseLaw
-        Of the noise in it.
-    trials : int
-        Number of trials of all records together; public.
-    a, b : float
-        Of the prior Beta(a, b).
-    """
+def success_theta(
+    noisy: float,  # released count, an integer, possibly outside 0 ... trials
+    law: NoiseLaw,  # of the noise in it
+    *,
+    trials: int,  # number of trials of all records together; public
+    # a, b: of the prior Beta(a, b)
+    a: float,
+    b: float,
+) -> TabulatedTheta:
+    """Return the posterior of theta = logit(p): Beta(a + s, b + trials - s) averaged over the counts s."""
     counts, weight = _grouped(*success_weights(noisy, law, trials=trials, a=a, b=b), trials=trials, a=a, b=b)
     shapes = a + counts, b + trials - counts
     table = mixture_of_table(*logit_beta_mixture(weight, *shapes))
@@ -81,17 +77,15 @@ def success_theta(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: floa
 
 
 def success_theta_of_some_trials(
-    noisy: float, law: NoiseLaw, *, trials: IntArray, a: float, b: float
+    # noisy, law, a, b: as of :func:`success_theta`
+    noisy: float,
+    law: NoiseLaw,
+    *,
+    trials: IntArray,  # (m,) int64: positive; a repeated number is twice as likely
+    a: float,
+    b: float,
 ) -> TabulatedTheta:
-    """Return :func:`success_theta` for an unknown number of trials, with equal prior probabilities.
-
-    Parameters
-    ----------
-    noisy, law, a, b
-        As of :func:`success_theta`.
-    trials : (m,) int64
-        Positive; a repeated number is twice as likely.
-    """
+    """Return :func:`success_theta` for an unknown number of trials, with equal prior probabilities."""
     numbers, repeats = np.unique(trials, return_counts=True)
     weighed = [_weighed(noisy, law, trials=int(number), a=a, b=b) for number in numbers]
     log_share = np.log(repeats) + np.array([evidence for _, _, evidence in weighed])
@@ -248,22 +242,14 @@ def _messages(starts: list[int], factors: list[FloatArray]) -> tuple[list[int], 
 
 
 def categorical_theta(
-    noisy: FloatArray, law: NoiseLaw, *, n_records: int, concentration: FloatArray, sticks: bool
+    noisy: FloatArray,  # (M,) float64
+    law: NoiseLaw,  # of the noise in each count
+    *,
+    n_records: int,  # public; the sum of the counts
+    concentration: FloatArray,  # (M,) float64: of the Dirichlet prior
+    sticks: bool,  # whether theta are the logits of stick-breaking shares; else log p_j - log p_M
 ) -> DrawnTheta:
-    """Return the posterior of theta given noisy counts of all M categories: 8192 independent draws of a fixed seed.
-
-    Parameters
-    ----------
-    noisy : (M,) float64
-    law : NoiseLaw
-        Of the noise in each count.
-    n_records : int
-        Public; the sum of the counts.
-    concentration : (M,) float64
-        Of the Dirichlet prior.
-    sticks : bool
-        Whether theta are the logits of stick-breaking shares; else log p_j - log p_M.
-    """
+    """Return the posterior of theta given noisy counts of all M categories: 8192 independent draws of a fixed seed."""
     rng = np.random.default_rng(_SEED)
     shapes = concentration + CategoryCounts(noisy, law, n_records, concentration).draw(_DRAWS, rng)
     first = shapes[:, :-1]

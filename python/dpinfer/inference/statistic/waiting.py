@@ -26,19 +26,15 @@ def clipped_moments(rate: FloatArray, clip: float) -> tuple[FloatArray, FloatArr
     return mean, np.maximum(second - mean**2, 0.0)
 
 
-def clipped_sum_density(total: float, law: NoiseLaw, *, rate: FloatArray, n_records: int, clip: float) -> FloatArray:
+def clipped_sum_density(
+    total: float,  # in units of the waiting times
+    law: NoiseLaw,  # of the noise, in the same units; taken as continuous
+    *,
+    rate: FloatArray,  # (m,) float64: positive
+    n_records: int,
+    clip: float,  # each waiting time enters as min(x, clip)
+) -> FloatArray:
     """Return the density at `total` of a sum of `n_records` clipped waiting times plus noise, for every rate.
-
-    Parameters
-    ----------
-    total : float
-        In units of the waiting times.
-    law : NoiseLaw
-        Of the noise, in the same units; taken as continuous.
-    rate : (m,) float64
-        Positive.
-    clip : float
-        Each waiting time enters as min(x, clip).
 
     Returns
     -------

@@ -29,12 +29,15 @@ class BurnIn:
 
 
 def choose_burn_in(
+    # "auto", float in [0, 1), or int: a float is a share of the steps, an int a number of steps; at least two steps
+    # must remain
     burn_in: str | float | int,
+    # positions, gradients: (T, k) float64
     positions: FloatArray,
     gradients: FloatArray,
-    noise_stddev: FloatArray,
+    noise_stddev: FloatArray,  # (k,) or (T, k) float64
     *,
-    watched: int | None = None,
+    watched: int | None = None,  # how many of the coordinates, the first ones, must be linear; all by default
     n_threads: int = 0,
 ) -> BurnIn:
     """Find the first step of the trace that the posterior uses, and the statistics from there on, in one pass.
@@ -42,15 +45,6 @@ def choose_burn_in(
     **Privacy.** Post-processing of a Release; it may look at the trace as often as it likes.
 
     Raises TypeError or ValueError if `burn_in` is none of these or leaves fewer than two steps.
-
-    Parameters
-    ----------
-    burn_in : "auto", float in [0, 1), or int
-        A float is a share of the steps, an int a number of steps; at least two steps must remain.
-    positions, gradients : (T, k) float64
-    noise_stddev : (k,) or (T, k) float64
-    watched : int, optional
-        How many of the coordinates, the first ones, must be linear; all by default.
 
     Notes
     -----

@@ -105,21 +105,19 @@ class Coordinates:
 
 
 def coordinate_posterior(
-    analysis: Analysis, start: BurnIn, coordinates: Coordinates, *, rescue: bool = False, solve: "Solver | None" = None
+    analysis: Analysis,
+    start: BurnIn,
+    coordinates: Coordinates,
+    *,
+    # give parameters whose coordinates the trace model fails their prior under the model, instead of raising
+    rescue: bool = False,
+    # takes the analysis, the first step, the problems and the coordinates; by quadrature, or Laplace's approximation
+    solve: "Solver | None" = None,
 ) -> Posterior:
     """Return the posterior of independent coordinates: a diagonal Hessian.
 
     Raises NumericalError if a coordinate does not move or its quadrature fails, and `rescue` is off or the model is not
     known.
-
-    Parameters
-    ----------
-    start : BurnIn
-        Which steps are used.
-    rescue : bool
-        Give parameters whose coordinates the trace model fails their prior under the model, instead of raising.
-    solve : callable, optional
-        Takes the analysis, the first step, the problems and the coordinates; by quadrature, or Laplace's approximation.
     """
     release = analysis.release
     if rescue:

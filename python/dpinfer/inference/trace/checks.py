@@ -150,24 +150,15 @@ class TraceCheck:
 
 def check_statistics(
     statistics: TraceStatistics,
-    linearity_pvalue: FloatArray,
+    linearity_pvalue: FloatArray,  # (m,), m <= k: from :func:`dpinfer.inference.trace.burn_in.choose_burn_in`
     names: tuple[str, ...],
     *,
+    # (k,): score of the slope if other gradients also determine the Hessian; by default that of `statistics`
     slope_score: FloatArray | None = None,
-    effective_sample_size: FloatArray | None = None,
+    effective_sample_size: FloatArray | None = None,  # (k,)
     false_positive_rate: float = FALSE_POSITIVE_RATE,
 ) -> TraceCheck:
     """Test a trace from its sufficient statistics.
-
-    Parameters
-    ----------
-    statistics : TraceStatistics
-        Of k coordinates.
-    linearity_pvalue : (m,) array, m <= k
-        From :func:`dpinfer.inference.trace.burn_in.choose_burn_in`.
-    slope_score : (k,) array, optional
-        Score of the slope if other gradients also determine the Hessian; by default that of `statistics`.
-    effective_sample_size : (k,) array, optional
 
     Notes
     -----

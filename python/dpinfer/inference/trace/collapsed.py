@@ -68,20 +68,13 @@ class CollapsedProblems:
         cls,
         statistics: TraceStatistics,
         priors: CoordinatePriors,
+        # float or (k,) array: kappa, or another factor from the Hessian to the slope, per coordinate
         sample_rate: float | FloatArray,
         *,
-        extra_noise: bool,
+        extra_noise: bool,  # whether the noise may be larger than the privacy noise
         side: SideRegression | None = None,
     ) -> "CollapsedProblems":
-        """State the problems of a trace.
-
-        Parameters
-        ----------
-        sample_rate : float or (k,) array
-            kappa, or another factor from the Hessian to the slope, per coordinate.
-        extra_noise : bool
-            Whether the noise may be larger than the privacy noise.
-        """
+        """State the problems of a trace."""
         unit = statistics.slope_stderr / sample_rate
         zero = np.zeros_like(unit)
         columns = ProblemColumns(
@@ -198,13 +191,7 @@ class Nodes:
         mean: FloatArray,
         variance: FloatArray,
     ) -> "Nodes":
-        """Return nodes in which some coordinates have a single node.
-
-        Parameters
-        ----------
-        where : (k,) bool array
-        hessian, inflation, mean, variance : arrays, one entry for each such coordinate
-        """
+        """Return nodes in which some coordinates have a single node."""
         old = ~np.repeat(where, np.diff(self.offsets))
         sizes = np.where(where, 1, np.diff(self.offsets))
         fresh = np.repeat(where, sizes)
@@ -228,13 +215,6 @@ def collapsed_nodes(problems: CollapsedProblems, names: tuple[str, ...], *, n_th
     """Integrate the collapsed posteriors by quadrature.
 
     Raises NumericalError if the trapezoid rule did not converge for some coordinate.
-
-    Parameters
-    ----------
-    names : tuple of k str
-        For error messages.
-    n_threads : int
-        0: as many as there are.  The result does not depend on it.
 
     Notes
     -----

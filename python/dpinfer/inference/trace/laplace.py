@@ -24,14 +24,12 @@ class LaplacePosterior:
     mean: FloatArray  # (k, 2 or 3): mode; the optimum in its own units, v, log(omega**2 / tau**2)
     covariance: FloatArray  # (k, 2 or 3, 2 or 3)
 
-    def nodes(self, *, coupled: bool) -> Nodes:
-        """Return the Gaussian as nodes: Gauss-Hermite in v with the optimum given v, or one node for the optimum alone.
-
-        Parameters
-        ----------
-        coupled : bool
-            Whether theta's variance given the optimum depends on the Hessian.
-        """
+    def nodes(
+        self,
+        *,
+        coupled: bool,  # whether theta's variance given the optimum depends on the Hessian
+    ) -> Nodes:
+        """Return the Gaussian as nodes: Gauss-Hermite in v, the optimum given v; or one node for the optimum alone."""
         k = self.mean.shape[0]
         z, z_weight = gauss_hermite() if coupled else (np.zeros(1), np.ones(1))
         sd_v = np.sqrt(self.covariance[:, 1, 1])
@@ -59,17 +57,14 @@ class LaplacePosterior:
         return mean, np.sqrt(np.maximum(values**2 @ weight - mean**2, 0.0))
 
 
-def laplace_posterior(problems: CollapsedProblems, nodes: Nodes, names: tuple[str, ...]) -> LaplacePosterior:
+def laplace_posterior(
+    problems: CollapsedProblems,
+    nodes: Nodes,  # exact quadrature nodes, for the start and the step sizes
+    names: tuple[str, ...],
+) -> LaplacePosterior:
     """Find the joint mode of (optimum, v[, log omega**2]) and the curvature there.
 
     Raises NumericalError if Newton's method finds no maximum.
-
-    Parameters
-    ----------
-    nodes : Nodes
-        Exact quadrature nodes, for the start and the step sizes.
-    names : tuple of k str
-        For error messages.
 
     Notes
     -----

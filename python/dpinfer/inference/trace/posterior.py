@@ -38,11 +38,6 @@ def trace_posterior(release: GradientTrace, request: TraceRequest) -> Posterior:
     """Return the posterior of a gradient trace, or the next simpler one that can be computed.
 
     **Privacy.** Post-processing of a GradientTrace: it costs nothing.
-
-    Parameters
-    ----------
-    request : TraceRequest
-        Whose check the release has passed.
     """
     analysis = Analysis(release, ReleaseFacts.of(release, request.model), request)
     return _named_for_what_it_is(release, _of_trace(analysis))

@@ -111,28 +111,19 @@ def optimum_under_model(model: Model, n_records: int, *, with_scales: bool) -> t
 
 
 def coordinate_priors(
-    prior: str | TracePrior,
+    prior: str | TracePrior,  # {"weak", "model", "empirical"} or TracePrior
     statistics: TraceStatistics,
-    sample_rate: float,
+    sample_rate: float,  # float in (0, 1]
     *,
-    precision: bool = False,
+    precision: bool = False,  # whether the Hessian is also the precision of theta (aligned and tied posteriors)
+    # (k,): a Hessian value that the weak prior must comfortably contain besides the least-squares one
     largest: FloatArray | None = None,
+    # pair of (k,) arrays, optional: location and scale of the optimum's prior for "model"; see `optimum_under_model`
     optimum: tuple[FloatArray, FloatArray] | None = None,
 ) -> CoordinatePriors:
     """Turn the user's choice of prior into numbers per coordinate.
 
     Raises TypeError or ValueError if `prior` is neither a known name nor a TracePrior of the right length.
-
-    Parameters
-    ----------
-    prior : {"weak", "model", "empirical"} or TracePrior
-    sample_rate : float in (0, 1]
-    precision : bool
-        Whether the Hessian is also the precision of theta (aligned and tied posteriors).
-    largest : (k,) array, optional
-        A Hessian value that the weak prior must comfortably contain besides the least-squares one.
-    optimum : pair of (k,) arrays, optional
-        Location and scale of the optimum's prior for "model"; see `optimum_under_model`.
 
     Notes
     -----

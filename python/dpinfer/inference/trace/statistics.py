@@ -97,23 +97,16 @@ class TraceStatistics:
 
 
 def segment_statistics(
+    # positions, gradients: (T, k) float64
     positions: FloatArray,
     gradients: FloatArray,
-    noise_stddev: FloatArray,
+    noise_stddev: FloatArray,  # (k,) or (T, k) float64
+    # (segments + 1,) int64: segment s holds the steps ``boundaries[s] <= t < boundaries[s + 1]``
     boundaries: npt.NDArray[np.int64],
     *,
     n_threads: int = 0,
 ) -> tuple[FloatArray, FloatArray]:
     """Return statistics of consecutive segments and the reference noise.
-
-    Parameters
-    ----------
-    positions, gradients : (T, k) float64
-    noise_stddev : (k,) or (T, k) float64
-    boundaries : (segments + 1,) int64
-        Segment s holds the steps ``boundaries[s] <= t < boundaries[s + 1]``.
-    n_threads : int
-        0: as many as there are.  The result does not depend on it.
 
     Returns
     -------

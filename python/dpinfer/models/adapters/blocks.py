@@ -10,15 +10,13 @@ import numpy.typing as npt
 FRAMEWORK_BLOCK = 2048
 
 
-def in_blocks(function: Callable[..., Any], size: int) -> Callable[..., npt.NDArray[np.float64]]:
+def in_blocks(
+    function: Callable[..., Any],  # ``function(params, *blocks)``, each of `size` rows; returns a row for each
+    size: int,
+) -> Callable[..., npt.NDArray[np.float64]]:
     """Return ``over(params, *arrays)``: `function` on the rows of the arrays, `size` at a time, the last block padded.
 
     The same compiled code runs for any number of rows, and memory is bounded by a block's.
-
-    Parameters
-    ----------
-    function : callable
-        ``function(params, *blocks)``, each of `size` rows; returns a row for each.
     """
 
     def over(params: Any, *arrays: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

@@ -92,24 +92,17 @@ def from_jax(
 
 
 def jax_code(
+    # log_likelihood, sampler, features, vectorize: as in :func:`from_jax`
     log_likelihood: Callable[[Any, Any, Any], Any],
     sampler: Callable[[Any, Any, Any], Any] | None,
     kept: ParameterSet,
     features: Any,
     *,
-    flat: bool,
+    flat: bool,  # whether the code takes one array rather than named ones
     vectorize: bool,
     n_features: int,
 ) -> ModelCode:
-    """Return JAX code for one record as NumPy code for many.
-
-    Parameters
-    ----------
-    log_likelihood, sampler, features, vectorize
-        As in :func:`from_jax`.
-    flat : bool
-        Whether the code takes one array rather than named ones.
-    """
+    """Return JAX code for one record as NumPy code for many."""
     jax = framework("jax")
 
     def named(params: Any) -> Any:

@@ -57,20 +57,17 @@ class GramTrace:
 
     @classmethod
     def from_release(
-        cls, release: GradientTrace, model: LinearRegression, run: FisherRun | None, start: int, variance_start: int
+        cls,
+        # reparameterised gradients, a mean-field q, and noise that is the same for all weights up to a factor of the
+        # step
+        release: GradientTrace,
+        model: LinearRegression,
+        run: FisherRun | None,  # of a Fisher-scaled release: then clipping is corrected for
+        # start, variance_start: first step used for the weights and for the noise variance
+        start: int,
+        variance_start: int,
     ) -> "GramTrace":
-        """Take the statistics of a release.
-
-        Parameters
-        ----------
-        release : GradientTrace
-            Reparameterised gradients, a mean-field q, and noise that is the same for all weights up to a factor of the
-            step.
-        run : FisherRun or None
-            Of a Fisher-scaled release: then clipping is corrected for.
-        start, variance_start : int
-            First step used for the weights and for the noise variance.
-        """
+        """Take the statistics of a release."""
         n, p = release.n_params, release.n_params - 1
         rate, n_records = release.sample_rate, int(release.n_records or 0)
         noise = np.broadcast_to(release.noise_stddev, (release.n_steps, 2 * n))
@@ -146,6 +143,8 @@ def gram_posterior(
     trace: GramTrace,
     model: LinearRegression,
     *,
+    # n_draws, n_warmup, seed, check_convergence, report: as in
+    # :func:`dpinfer.inference.trace.information.under_model.information_draws`
     n_draws: int,
     n_warmup: int,
     seed: int,
@@ -156,11 +155,6 @@ def gram_posterior(
 
     Raises NumericalError if the draws did not converge in the end, or hardly any agrees with the noise variance's
     trace.
-
-    Parameters
-    ----------
-    n_draws, n_warmup, seed, check_convergence, report
-        As in :func:`dpinfer.inference.trace.information.under_model.information_draws`.
 
     Notes
     -----

@@ -26,31 +26,19 @@ class HamiltonianDraws:
 
 
 def hamiltonian_draws(
-    log_density: LogDensity,
-    start: FloatArray,
+    log_density: LogDensity,  # position (m,) to (log density, gradient (m,)); -inf outside of the domain
+    start: FloatArray,  # (m,): of positive density
     *,
+    # n_warmup, n_draws: dropped steps, in which the step size is found, and kept ones
     n_warmup: int,
     n_draws: int,
-    longest: int,
+    longest: int,  # leapfrog steps are drawn uniformly between half of this and this
     rng: np.random.Generator,
-    report: Callable[[int, int], object],
+    report: Callable[[int, int], object],  # gets (done, total) after every step
 ) -> HamiltonianDraws:
     """Draw from a density on R^m whose coordinates have standard deviations of about one.
 
     **Privacy.** Post-processing only; reads no records.
-
-    Parameters
-    ----------
-    log_density : callable
-        Position (m,) to (log density, gradient (m,)); -inf outside of the domain.
-    start : (m,) array
-        Of positive density.
-    n_warmup, n_draws : int
-        Dropped steps, in which the step size is found, and kept ones.
-    longest : int
-        Leapfrog steps are drawn uniformly between half of this and this.
-    report : callable
-        Gets (done, total) after every step.
 
     Notes
     -----

@@ -22,15 +22,11 @@ from dpinfer.release import GradientTrace
 _NULL = 1e-10  # relative rank tolerance: far above rounding
 
 
-def coupling_pvalue(trace: InformationTrace, expected: FloatArray) -> float:
+def coupling_pvalue(
+    trace: InformationTrace,  # of p weights
+    expected: FloatArray,  # (p,): information of all records about each weight, to about 10%
+) -> float:
     """Return the p-value of "the information is diagonal, with the expected diagonal".
-
-    Parameters
-    ----------
-    trace : InformationTrace
-        Of p weights.
-    expected : (p,) array
-        Information of all records about each weight, to about 10%.
 
     Returns
     -------
@@ -79,11 +75,6 @@ def _fisher_run(release: GradientTrace, model: LinearRegression) -> FisherRun | 
 def features_coupled(release: GradientTrace, model: LinearRegression) -> float:
     """Return the p-value of "the weights' Hessian is as diagonal as declared"; 0 if the declared one is not diagonal.
 
-    Parameters
-    ----------
-    release : GradientTrace
-        Analysis of a release with a full Hessian under its model.
-
     Notes
     -----
     From a tenth of the steps on: earlier ones are clipped more than the model expects at the optimum, later ones move
@@ -97,14 +88,10 @@ def features_coupled(release: GradientTrace, model: LinearRegression) -> float:
     return coupling_pvalue(trace.at(trace.variance.residual), trace.clip_slope * trace.n_records * declared)
 
 
-def coupling_findings(analysis: Analysis) -> tuple[float | None, str]:
-    """Return the p-value of coupled features for a diagonal posterior, and an addition to its verdict.
-
-    Parameters
-    ----------
-    analysis : Analysis
-        Of a model other than linear regression: nothing is found.
-    """
+def coupling_findings(
+    analysis: Analysis,  # of a model other than linear regression: nothing is found
+) -> tuple[float | None, str]:
+    """Return the p-value of coupled features for a diagonal posterior, and an addition to its verdict."""
     if not isinstance(analysis.model, LinearRegression) or not analysis.facts.has_model_hessian:
         return None, ""
     pvalue = features_coupled(analysis.release, analysis.model)
@@ -119,11 +106,6 @@ def flat_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     """Regress every gradient coordinate on all positions, with flat priors, and draw from the result.
 
     Raises NumericalError if the trace does not identify a full Hessian.
-
-    Parameters
-    ----------
-    start : BurnIn
-        Which steps are used.
     """
     release, request = analysis.release, analysis.request
     rows = row_regressions(*analysis.steps(start.start), n_threads=request.threads)
@@ -162,13 +144,6 @@ def model_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     """Integrate over the information matrix of a generalised linear model, given the trace and the model's priors.
 
     Raises NumericalError if the draws did not converge and `check_convergence`.
-
-    Parameters
-    ----------
-    analysis : Analysis
-        Analysis of a release with a full Hessian under its model.
-    start : BurnIn
-        Which steps are used.
 
     Notes
     -----
@@ -216,18 +191,15 @@ def model_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     )
 
 
-def gram_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
+def gram_full_posterior(
+    analysis: Analysis,
+    # which steps are used for the weights; the noise variance, at first inflated by the weights' distance, takes none
+    # of the first half
+    start: BurnIn,
+) -> Posterior:
     """Integrate over the Gram matrix of the features of a linear regression, given the trace and the model's priors.
 
     Raises NumericalError if the draws did not converge and `check_convergence`.
-
-    Parameters
-    ----------
-    analysis : Analysis
-        Analysis of a release with a full Hessian under its model.
-    start : BurnIn
-        Which steps are used for the weights; the noise variance, at first inflated by the weights' distance, takes none
-        of the first half.
 
     Notes
     -----

@@ -102,8 +102,8 @@ def full_hessian_posterior(
     *,
     sample_rate: float,
     n_params: int,
-    family: str,
-    aligned: bool,
+    family: str,  # {"mean_field", "point"}
+    aligned: bool,  # whether theta given (Hessian, optimum) is N(optimum, Hessian^-1) instead of q
     extra_noise: bool,
     n_draws: int,
     seed: int,
@@ -111,14 +111,6 @@ def full_hessian_posterior(
     """Draw the Hessian and the optimum from their exact posterior.
 
     Raises NumericalError if no draw has a positive definite symmetrised Hessian.
-
-    Parameters
-    ----------
-    family : {"mean_field", "point"}
-    aligned : bool
-        Whether theta given (Hessian, optimum) is N(optimum, Hessian^-1) instead of q.
-    n_draws : int
-        Number of draws to keep.
 
     Notes
     -----

@@ -40,24 +40,16 @@ class InformationTrace:
     @classmethod
     def build(
         cls,
+        # positions, gradients: (T, n)
         positions: FloatArray,
         gradients: FloatArray,
-        noise_stddev: FloatArray,
+        noise_stddev: FloatArray,  # (n,): at a step of weight 1
         *,
         sample_rate: float,
         prior_variance: float,
-        step_weight: FloatArray | None = None,
+        step_weight: FloatArray | None = None,  # (T,): the noise of a step is noise_stddev over its root; 1 by default
     ) -> "InformationTrace":
-        """Reduce T steps of a model with weights N(0, prior_variance).
-
-        Parameters
-        ----------
-        positions, gradients : (T, n) arrays
-        noise_stddev : (n,) array
-            At a step of weight 1.
-        step_weight : (T,) array, optional
-            The noise of a step is noise_stddev over its root; 1 by default.
-        """
+        """Reduce T steps of a model with weights N(0, prior_variance)."""
         weight = np.ones(positions.shape[0]) if step_weight is None else step_weight
         total = float(weight.sum())
         likelihood = gradients - sample_rate / prior_variance * positions
@@ -196,16 +188,12 @@ class _Density:
 
 
 def weights_given_information(
-    trace: InformationTrace, mean_noise: FloatArray, information: FloatArray, prior_variance: float
+    trace: InformationTrace,
+    mean_noise: FloatArray,  # (n, n): covariance of the noise in the mean gradient over kappa
+    information: FloatArray,  # (n, n)
+    prior_variance: float,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return mean (n,) and precision (n, n) of the weights given the information and the trace.
-
-    Parameters
-    ----------
-    mean_noise : (n, n) array
-        Covariance of the noise in the mean gradient over kappa.
-    information : (n, n) array
-    """
+    """Return mean (n,) and precision (n, n) of the weights given the information and the trace."""
     data_precision = np.linalg.solve(trace.score_variance * information + mean_noise, information)
     precision = information @ data_precision + np.eye(information.shape[0]) / prior_variance
     precision = 0.5 * (precision + precision.T)
@@ -249,35 +237,24 @@ def _climb(density: _Density, stages: int) -> None:
 
 
 def information_draws(
-    trace: InformationTrace,
+    trace: InformationTrace,  # of n weights with independent N(0, prior_variance) priors
+    # (n, n): prior mean of the information of all records, from public knowledge; its null space is taken as exact
     expected: FloatArray,
     *,
     prior_variance: float,
+    # whether the diagonal of `expected` is known up to one factor, and only the rest a guess
     moments_known: bool = False,
+    # n_draws, n_warmup: kept and dropped Hamiltonian steps
     n_draws: int,
     n_warmup: int,
     seed: int,
+    # go on with twice the steps, and then with four times, while R-hat is above 1.2; False takes the first draws
     check_convergence: bool,
     report: Callable[[int, int], object],
 ) -> InformationDraws:
     """Draw the information matrix from its posterior.
 
     Raises NumericalError if the chain did not converge in the end.
-
-    Parameters
-    ----------
-    trace : InformationTrace
-        Of n weights with independent N(0, prior_variance) priors.
-    expected : (n, n) array
-        Prior mean of the information of all records, from public knowledge; its null space is taken as exact.
-    moments_known : bool
-        Whether the diagonal of `expected` is known up to one factor, and only the rest a guess.
-    n_draws, n_warmup : int
-        Kept and dropped Hamiltonian steps.
-    check_convergence : bool
-        Go on with twice the steps, and then with four times, while R-hat is above 1.2; False takes the first draws.
-    report : callable
-        Gets (done, total).
 
     Notes
     -----
@@ -319,18 +296,16 @@ def _with_weights(
 
 
 def information_posterior(
-    trace: InformationTrace, expected: FloatArray, *, prior_variance: float, **sampling: Any
+    # trace, expected, prior_variance: as in :func:`information_draws`
+    trace: InformationTrace,
+    expected: FloatArray,
+    *,
+    prior_variance: float,
+    **sampling: Any,  # the other arguments of :func:`information_draws`
 ) -> InformationPosterior:
     """Draw the information matrix from its posterior, and the weights' normal distribution given each draw.
 
     Raises NumericalError if the chain did not converge in the end.
-
-    Parameters
-    ----------
-    trace, expected, prior_variance
-        As in :func:`information_draws`.
-    **sampling
-        The other arguments of :func:`information_draws`.
     """
     draws = information_draws(trace, expected, prior_variance=prior_variance, **sampling)
     hessians, location = draws.information, draws.location

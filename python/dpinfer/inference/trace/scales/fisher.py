@@ -35,21 +35,15 @@ class SideSums:
 
 
 def raw_scale_sums(
+    # raw_scale, gradients: (T, n): u_t and its noisy gradients, the steps used
     raw_scale: FloatArray,
     gradients: FloatArray,
-    noise_stddev: FloatArray,
+    noise_stddev: FloatArray,  # (n,) or (T, n) array
     sample_rate: float,
+    # (T, n) or 1: where the slope is known up to a factor that changes with the iterate
     information: FloatArray | float = 1.0,
 ) -> SideSums:
     """Sum up the regression of the raw-scale gradients on the precision that makes them linear.
-
-    Parameters
-    ----------
-    raw_scale, gradients : (T, n) arrays
-        u_t and its noisy gradients, the steps used.
-    noise_stddev : (n,) or (T, n) array
-    information : (T, n) array or 1
-        Where the slope is known up to a factor that changes with the iterate.
 
     Notes
     -----
@@ -203,15 +197,13 @@ class FisherRun:
             tolerance=settings.tolerance,
         )
 
-    def expected(self, positions: FloatArray, ratio: FloatArray | None = None) -> ExpectedGradients:
-        """Return the expected gradients at positions (runs, n), with a leading axis: runs, or 1 if they agree.
-
-        Parameters
-        ----------
-        positions : (runs, n) array
-        ratio : (runs,) array, optional
-            For a model with a noise variance: that of the residuals over that of the iterates.
-        """
+    def expected(
+        self,
+        positions: FloatArray,  # (runs, n)
+        # (runs,): for a model with a noise variance: that of the residuals over that of the iterates
+        ratio: FloatArray | None = None,
+    ) -> ExpectedGradients:
+        """Return the expected gradients at positions (runs, n), with a leading axis: runs, or 1 if they agree."""
 
         def at(row: FloatArray, share: float = 1.0) -> ExpectedGradients:
             return expected_gradients(

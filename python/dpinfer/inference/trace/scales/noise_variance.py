@@ -32,18 +32,13 @@ class VarianceSlope:
     spread: FloatArray
 
     @classmethod
-    def at(cls, clipping: DispersionClipping | None, position: FloatArray, level: FloatArray) -> "VarianceSlope":
-        """Take the tangent at the value of u / v_t from the means of the scaled gradients and of v_t.
-
-        Parameters
-        ----------
-        clipping : DispersionClipping or None
-            None: nothing is clipped.
-        position : (runs,) array
-            Mean of v_t over the steps.
-        level : (runs,) array
-            Mean of the gradients, over kappa N.
-        """
+    def at(
+        cls,
+        clipping: DispersionClipping | None,  # None: nothing is clipped
+        position: FloatArray,  # (runs,): mean of v_t over the steps
+        level: FloatArray,  # (runs,): mean of the gradients, over kappa N
+    ) -> "VarianceSlope":
+        """Take the tangent at the value of u / v_t from the means of the scaled gradients and of v_t."""
         if clipping is None:
             return cls(*(np.ones_like(position) for _ in range(4)))
         ratio = clipping.ratio_at(level / position)
@@ -52,18 +47,15 @@ class VarianceSlope:
 
 
 def with_variance_prior(
-    nodes: Nodes, model: LinearRegression, stretch: FloatArray, excess: FloatArray, excess_variance: FloatArray
+    nodes: Nodes,  # over runs * n coordinates; every n-th is the zero of the gradients in v
+    model: LinearRegression,
+    stretch: FloatArray,  # (runs,): factor from that zero to u: see :class:`VarianceSlope`
+    # excess, excess_variance: (runs,): mean and variance of the part of the weights' excursions in the variance of
+    # the residuals
+    excess: FloatArray,
+    excess_variance: FloatArray,
 ) -> Nodes:
     """Replace the last coordinate's nodes, about v, by a normal in rho: the trace's likelihood times the prior.
-
-    Parameters
-    ----------
-    nodes : Nodes
-        Over runs * n coordinates; every n-th is the zero of the gradients in v.
-    stretch : (runs,) array
-        Factor from that zero to u: see :class:`VarianceSlope`.
-    excess, excess_variance : (runs,) arrays
-        Mean and variance of the part of the weights' excursions in the variance of the residuals.
 
     Returns
     -------

@@ -27,16 +27,11 @@ def fisher_burn_in(model: Model | None) -> float:
     return _FISHER_VARIANCE_BURN_IN if isinstance(model, LinearRegression) else _FISHER_BURN_IN
 
 
-def tied_coordinates(analysis: Analysis, start: BurnIn) -> Coordinates:
-    """Return the locations' regressions, each with that of its raw scale, which shares the slope.
-
-    Parameters
-    ----------
-    analysis : Analysis
-        Of a mean-field trace with reparameterised gradients.
-    start : BurnIn
-        Which steps are used.
-    """
+def tied_coordinates(
+    analysis: Analysis,  # of a mean-field trace with reparameterised gradients
+    start: BurnIn,
+) -> Coordinates:
+    """Return the locations' regressions, each with that of its raw scale, which shares the slope."""
     n, rate = analysis.release.n_params, analysis.release.sample_rate
     statistics = start.statistics.take(slice(0, n))
     positions, gradients, noise = analysis.steps(start.start)
@@ -50,11 +45,6 @@ def fisher_tied_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
 
     Raises ValueError if the release lacks settings that a Fisher-scaled run has. Raises NumericalError if a coordinate
     does not move or its quadrature fails.
-
-    Parameters
-    ----------
-    start : BurnIn
-        Which steps are used.
     """
     release, request, model = analysis.release, analysis.request, analysis.model
     if model is None:

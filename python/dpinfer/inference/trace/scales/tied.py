@@ -20,31 +20,19 @@ _SMALLEST_VARIANCE = 1e-12  # avoids a logarithm of zero
 
 
 def fisher_tied_nodes(
-    trace: TiedTrace,
+    trace: TiedTrace,  # k coordinates of one or more runs
     run: FisherRun,
     names: tuple[str, ...],
     *,
-    extra_noise: bool = True,
+    extra_noise: bool = True,  # whether the gradients may be noisier than the privacy noise
+    # pair of (k,) arrays, optional: location and scale of the optimum's prior; by default wide against the trace
     optimum: tuple[FloatArray, FloatArray] | None = None,
-    correct: bool = True,
+    correct: bool = True,  # whether to correct for clipping and for the second-order effect of the iterate's excursions
     n_threads: int = 0,
 ) -> Nodes:
     """Integrate the tied posterior of Fisher-scaled traces, corrected for clipping and for the bend of the loss.
 
     Raises NumericalError if a scale vanished, or the quadrature did not converge for some coordinate.
-
-    Parameters
-    ----------
-    trace : TiedTrace
-        k coordinates of one or more runs.
-    extra_noise : bool
-        Whether the gradients may be noisier than the privacy noise.
-    optimum : pair of (k,) arrays, optional
-        Location and scale of the optimum's prior; by default wide against the trace.
-    correct : bool
-        Whether to correct for clipping and for the second-order effect of the iterate's excursions.
-    n_threads : int
-        0: as many as there are.
 
     Returns
     -------

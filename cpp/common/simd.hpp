@@ -1,11 +1,9 @@
 // Eight-lane vectors that compute the same bits on every machine.
 //
-// A kernel file is compiled once per instruction set (see cpp/common/CMakeLists.txt), each time inside its own
-// namespace DPINFER_SIMD_VARIANT.  Every variant works on eight logical lanes, held in as many registers as the
-// instruction set needs, adds them up in one fixed order, and rounds a*b+c once exactly where it says `fused` (the
-// compiler contracts nothing by itself): so the results agree bit for bit, and a row's result does not depend on which
-// rows are processed beside it.  Without the instruction a fused multiply-add is a call into the C library: right, but
-// slow.
+// A kernel file is compiled once per instruction set (see CMakeLists.txt), in a namespace DPINFER_SIMD_VARIANT of its
+// own.  Every variant works on eight logical lanes, held in as many registers as the instruction set needs, adds them
+// up in one fixed order, and rounds a*b+c once exactly where it says `fused` (the compiler contracts nothing itself):
+// so results agree bit for bit, and a row's does not depend on the rows beside it.  Without the instruction it is slow.
 //
 // No function of another header may be instantiated with these flags and shared between variants: the linker would keep
 // one copy, perhaps one the processor cannot run.  Hence the small helpers here instead of <algorithm>.
@@ -31,7 +29,9 @@
 #define DPINFER_INLINE __forceinline
 #define DPINFER_NOINLINE __declspec(noinline)
 #else
+#ifndef DPINFER_INLINE
 #define DPINFER_INLINE inline __attribute__((always_inline))
+#endif
 #define DPINFER_NOINLINE __attribute__((noinline))
 #endif
 

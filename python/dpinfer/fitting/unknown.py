@@ -103,10 +103,7 @@ def release_numbers(
 def try_out(plan: UnknownPlan, check: Callable[[], T], ledger: LedgerAccount | None) -> T:
     """Check the later fit, with stand-ins of what is unknown, and that the ledger's budget covers all parts.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong (BudgetExceededError: the ledger's budget would be exceeded).
+    Raises TypeError or ValueError if an argument is wrong (BudgetExceededError: the ledger's budget would be exceeded).
     """
     with warnings.catch_warnings():
         # They concern the stand-ins.

@@ -19,6 +19,9 @@ from dpinfer.models import LinearRegression
 
 _DRAWS, _SEED = 16_384, 0  # Monte Carlo error below 1% of a standard deviation; the seed is arbitrary
 SIGMA = "sigma"
+NOT_TOLD_FROM_ZERO = "not told from zero"  # a remark on a standard deviation
+# Variance of a response's own noise on the scale of the link (Nakagawa and Schielzeth 2010), by family.
+LINK_VARIANCE = {"binomial": math.pi**2 / 3.0, "probit": 1.0}
 _HEADS = ("mean", "sd", "low", "high", "privacy", "prior", "mcse", "ess", "per_sd")
 
 
@@ -68,6 +71,29 @@ class CoefficientTable:
     exp: bool = False
     response: str = ""
     remarks: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_draws(
+        cls,
+        draws: Mapping[str, FloatArray],  # the draws of each row
+        level: float,
+        *,
+        ess: FloatArray | float,
+        mcse: FloatArray | None = None,  # that of independent draws by default
+        from_zero: bool = False,  # whether the intervals of rows with a remark begin at zero
+        response: str = "",
+        remarks: Mapping[str, str] | None = None,
+    ) -> "CoefficientTable":
+        """Return a table of quantities that are drawn, without shares of the variance."""
+        told, tail, size = remarks or {}, 0.5 * (1.0 - level), len(draws)
+        mean, sd = (np.array([summary(own) for own in draws.values()]) for summary in (np.mean, np.std))
+        low, high = np.array([np.quantile(own, [tail, 1.0 - tail]) for own in draws.values()]).reshape(size, 2).T
+        if from_zero:
+            for place in np.flatnonzero([name in told for name in draws]):
+                low[place], high[place] = 0.0, np.quantile(list(draws.values())[place], level)
+        blank, ess = np.full(size, np.nan), np.broadcast_to(ess, size)
+        mcse = sd / np.sqrt(ess) if mcse is None else mcse
+        return cls(tuple(draws), mean, sd, low, high, blank, blank, mcse, ess, blank, level, False, response, told)
 
     def __getitem__(self, name: str) -> dict[str, float]:
         """Return one row."""
@@ -125,6 +151,11 @@ class CoefficientTable:
         return cards(heads, body)
 
 
+def ends_of(level: float) -> FloatArray:
+    """Return the levels of both ends of an interval, and of the median between them."""
+    return np.array([0.5 * (1.0 - level), 0.5, 0.5 * (1.0 + level)])
+
+
 def _number(value: float, digits: int = 4) -> str:
     return "" if math.isnan(value) else f"{value:.{digits}g}"
 
@@ -146,8 +177,7 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
     matrix, shift = design.user_units()
     total = len(matrix)
     plain, intercepts = (np.flatnonzero(table) for table in (design.column_of_weight >= 0, design.column_of_weight < 0))
-    tail = 0.5 * (1.0 - level)
-    ends = np.array([tail, 0.5, 1.0 - tail])
+    ends = ends_of(level)
     errors = posterior.monte_carlo_error(ends)
     factor = np.diag(matrix)
     mean = matrix @ posterior.mean[:total] + shift
@@ -236,10 +266,9 @@ def combination(
             raise ValueError(f"weights must be of coefficients ({', '.join(names)}), got {name!r}")
         vector[names.index(name)] = float(weight)
     row = vector @ matrix
-    tail = 0.5 * (1.0 - level)
     mean = np.array([row @ posterior.mean[: len(matrix)] + vector @ shift])
     sd = np.sqrt([row @ posterior.cov[: len(matrix), : len(matrix)] @ row])
-    combined = combine(posterior, _padded(row[None], posterior), np.array([tail, 0.5, 1.0 - tail]))
+    combined = combine(posterior, _padded(row[None], posterior), ends_of(level))
     ends = combined.quantiles + vector @ shift
     if exp:
         ends = np.exp(ends)

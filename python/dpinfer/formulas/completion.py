@@ -60,12 +60,8 @@ class Completion:
 
         **Privacy.** Reads no records.
 
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is wrong, or the formula could fail for some released values.
-        BudgetExceededError
-            If the ledger's budget would be exceeded.
+        Raises TypeError or ValueError if an argument is wrong, or the formula could fail for some released values.
+        Raises BudgetExceededError if the ledger's budget would be exceeded.
         """
         draft = SchemaDraft(schema.to_dict()) if isinstance(schema, Schema) else schema
         if not isinstance(draft, SchemaDraft):

@@ -1,6 +1,6 @@
 """Predictions of a regression at new points, and average marginal effects, from draws of its posterior."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -51,15 +51,17 @@ def marginal_effects(design: Design, posterior: Posterior, new_data: Any, level:
     values = _public_points(design) if new_data is None else complete_points(design, new_data)
     theta = posterior.sample(DRAWS, seed=SEED, space="unconstrained")
     effects = _by_class(design, _effects(design, theta, values))
-    draws = np.array(list(effects.values()))
-    tail = 0.5 * (1.0 - level)
-    low, high = np.quantile(draws, [tail, 1.0 - tail], axis=1)
     ess = min(DRAWS, float(posterior.monte_carlo_error().effective_draws.min()))
-    blank, sd = np.full(len(draws), np.nan), draws.std(axis=1)
-    size = np.full(len(draws), ess)
-    return CoefficientTable(
-        tuple(effects), draws.mean(axis=1), sd, low, high, blank, blank, sd / np.sqrt(size), size, blank, level
-    )
+    return CoefficientTable.of_draws(effects, level, ess=ess)
+
+
+def moments_at(values: Values, draw: Callable[[Values], FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """Return mean and standard deviation of what `draw` returns for complete points, (draws, N); NaN at the others."""
+    complete = np.all([np.isfinite(column) for column in values.values()], axis=0)
+    drawn = draw({name: column[complete] for name, column in values.items()})
+    mean, sd = np.full((2, len(complete)), np.nan)
+    mean[complete], sd[complete] = drawn.mean(axis=0), drawn.std(axis=0)
+    return mean, sd
 
 
 def complete_points(design: Design, new_data: Any) -> Values:

@@ -148,10 +148,7 @@ def compile_offset(expression: str, schema: Schema) -> Factor:
 
     **Privacy.** Reads no records.
 
-    Raises
-    ------
-    ValueError
-        As :func:`compile_factor`.
+    Raises ValueError as :func:`compile_factor`.
     """
     factor = compile_factor(expression, schema)
     if factor.base is not None or len(factor.parts) != 1:
@@ -164,10 +161,7 @@ def compile_response(expression: str, schema: Schema) -> tuple[Part, frozenset[s
 
     **Privacy.** Reads no records.
 
-    Raises
-    ------
-    ValueError
-        As :func:`compile_factor`.
+    Raises ValueError as :func:`compile_factor`.
     """
     columns = {column.name: column for column in schema.columns}
     declared = columns.get(expression)

@@ -44,12 +44,8 @@ def parse(
 
     **Privacy.** Reads no records.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If it is not a formula with one response.
-    BackendUnavailableError
-        If formulaic is not installed.
+    Raises TypeError or ValueError if it is not a formula with one response. Raises BackendUnavailableError if formulaic
+    is not installed.
     """
     if not isinstance(text, str):
         raise TypeError(f"formula must be a string, got {type(text).__name__}")

@@ -78,10 +78,8 @@ def layout_of(
 
     **Privacy.** Reads no records.
 
-    Raises
-    ------
-    FormulaError
-        If the design lacks columns of a term, or its family has no learned scales; the message names them.
+    Raises FormulaError if the design lacks columns of a term, or its family has no learned scales; the message names
+    them.
     """
     if not isinstance(design.model, GeneralizedLinearModel):
         raise FormulaError(

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,10 @@ from dpinfer._arrays import FloatArray
 from dpinfer._surroundings import one_blas_thread
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.formulas.arviz_export import regression_to_arviz
-from dpinfer.formulas.coefficients import SIGMA, CoefficientTable
+from dpinfer.formulas.coefficients import LINK_VARIANCE, NOT_TOLD_FROM_ZERO, SIGMA, CoefficientTable, ends_of
 from dpinfer.formulas.comparison import ModelComparison
-from dpinfer.formulas.effects import DRAWS, SEED, complete_points
-from dpinfer.formulas.factors import FormulaError
+from dpinfer.formulas.effects import DRAWS, SEED, complete_points, moments_at
+from dpinfer.formulas.factors import FormulaError, Values
 from dpinfer.formulas.levels import Effects, Layout, layout_of
 from dpinfer.formulas.records import predictors
 from dpinfer.formulas.result import RegressionFit, RegressionSummary
@@ -25,13 +25,10 @@ from dpinfer.inference.newton.likelihood import large_effect, likelihoods_of
 from dpinfer.inference.newton.mixture import theta_of_draws
 from dpinfer.inference.newton.pooling import Block, Pooled, ScalePrior, pooled
 from dpinfer.inference.posterior.mixture import mixture_quantile
-from dpinfer.models import GeneralizedLinearModel, LinearRegression, LogisticRegression, ProbitRegression
+from dpinfer.models import GeneralizedLinearModel, LinearRegression
 
 # Twice the log ratio is below the 5% point of its law where the scale is zero: half zero, half chi-squared of one.
 _TOLD_FROM_ZERO = -1.353
-_NOT_TOLD = "not told from zero"
-# Variance of the response's own noise on the scale of a link.
-_LINK_VARIANCE: dict[type, float] = {LogisticRegression: np.pi**2 / 3.0, ProbitRegression: 1.0}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,8 +71,7 @@ class MixedFit(RegressionFit):
         self, names: Sequence[str], rows: FloatArray, shift: FloatArray, level: float, *, exp: bool = False
     ) -> CoefficientTable:
         """Return linear combinations `rows` (k, m) of the coefficients."""
-        tail = 0.5 * (1.0 - level)
-        ends = np.array([tail, 0.5, 1.0 - tail])
+        ends = ends_of(level)
         mean = self.pooled.mean @ rows.T + shift
         inner = np.einsum("ki,cij,kj->ck", rows, self.pooled.covariance, rows)
         weight = np.full(len(mean), 1.0 / len(mean))
@@ -132,14 +128,12 @@ class MixedFit(RegressionFit):
         level : float in (0, 1)
         """
         level = check_interval("level", level, 0.0, 1.0)
-        pooled_rows = self._effects(term)
-        rows = np.zeros((len(pooled_rows.effect_names()), self.pooled.mean.shape[1]))
-        at = 0
-        for own, unit in zip(self._places(pooled_rows), pooled_rows.units, strict=True):
-            for place in range(own.start, own.stop):
-                rows[at, place] = unit
-                at += 1
-        return self._table(pooled_rows.effect_names(), rows, np.zeros(len(rows)), level)
+        found = self._effects(term)
+        places = self._places(found)
+        size = sum(own.stop - own.start for own in places)
+        rows = np.zeros((size, self.pooled.mean.shape[1]))
+        rows[:, places[0].start : places[-1].stop] = np.diag(np.repeat(found.units, size // len(places)))
+        return self._table(found.effect_names(), rows, np.zeros(size), level)
 
     def curve(self, term: str | None = None, at: Any = None, level: float = 0.9) -> CoefficientTable:
         """Return a curve ``s(age)``, its line and its bends, in the user's units: zero on average on the public bounds.
@@ -178,7 +172,7 @@ class MixedFit(RegressionFit):
         for number, each in enumerate(self.layout.effects):
             draws = mixture.stddev_draws[number]
             draws = draws.reshape(len(draws), -1) * np.array(each.units)
-            remark = _NOT_TOLD if mixture.log_ratio_at_zero[number] > _TOLD_FROM_ZERO else ""
+            remark = NOT_TOLD_FROM_ZERO if mixture.log_ratio_at_zero[number] > _TOLD_FROM_ZERO else ""
             for name, own in zip(each.names, draws.T, strict=True):
                 yield name, own, remark
             if each.kind == "pair":
@@ -206,14 +200,9 @@ class MixedFit(RegressionFit):
     def _drawn_table(
         self, draws: dict[str, FloatArray], level: float, remarks: dict[str, str] | None = None
     ) -> CoefficientTable:
-        tail = 0.5 * (1.0 - level)
-        size = len(draws)
-        mean, sd = (np.array([summary(each) for each in draws.values()]) for summary in (np.mean, np.std))
-        ends = np.array([np.quantile(each, [tail, 1.0 - tail]) for each in draws.values()]).reshape(size, 2)
-        blank, told = np.full(size, np.nan), remarks or {}
-        error, ess = np.array([self.pooled.error(each) for each in draws.values()]).reshape(size, 2).T
-        parts = (mean, sd, ends[:, 0], ends[:, 1], blank, blank, error, ess, blank)
-        return CoefficientTable(tuple(draws), *parts, level, False, self.design.response.label, told)
+        mcse, ess = np.array([self.pooled.error(each) for each in draws.values()]).reshape(len(draws), 2).T
+        response = self.design.response.label
+        return CoefficientTable.of_draws(draws, level, ess=ess, mcse=mcse, response=response, remarks=remarks)
 
     def variance_shares(self, level: float = 0.9) -> CoefficientTable:
         """Return shares of the variance of a response given the fixed coefficients: of the effects, and of the noise.
@@ -238,8 +227,8 @@ class MixedFit(RegressionFit):
         if isinstance(model, LinearRegression):
             location = self.posterior.distribution.draw(DRAWS, rng)
             noise = model.constrain(location)[:, -1]
-        elif type(model) in _LINK_VARIANCE:
-            noise = np.full(DRAWS, _LINK_VARIANCE[type(model)])
+        elif self.design.family in LINK_VARIANCE:
+            noise = np.full(DRAWS, LINK_VARIANCE[self.design.family])
         else:
             raise ValueError("variance_shares() is not there for family 'poisson': its noise depends on the mean")
         parts = {}
@@ -274,15 +263,10 @@ class MixedFit(RegressionFit):
         size = len(next(iter(dict(new_data).values())))
         table = {name: dict(new_data)[name] for name in dict(new_data) if name not in columns}
         table |= {name: [labels[name]] * size for name in columns}
-        values = predictors(table, self.design)
-        complete = np.all([np.isfinite(column) for column in values.values()], axis=0)
-        mean, sd = np.full(size, np.nan), np.full(size, np.nan)
-        points = {name: column[complete] for name, column in values.items()}
-        drawn = self._new_groups(points, columns)
-        mean[complete], sd[complete] = drawn.mean(axis=0), drawn.std(axis=0)
+        mean, sd = moments_at(predictors(table, self.design), partial(self._new_groups, columns))
         return (mean, sd) if return_std else mean
 
-    def _new_groups(self, points: dict[str, FloatArray], columns: tuple[str, ...]) -> FloatArray:
+    def _new_groups(self, columns: tuple[str, ...], points: Values) -> FloatArray:
         """Return draws of E[y | x] with new groups of `columns`, (DRAWS, N); `points` are of their first groups."""
         rng = np.random.default_rng(SEED)
         u, chosen = self._draw(DRAWS, rng)

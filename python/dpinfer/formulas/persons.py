@@ -10,8 +10,9 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_interval
 from dpinfer.formulas.arviz_export import regression_to_arviz
-from dpinfer.formulas.coefficients import CoefficientTable
-from dpinfer.formulas.effects import DRAWS, SEED, complete_points
+from dpinfer.formulas.coefficients import LINK_VARIANCE, NOT_TOLD_FROM_ZERO, CoefficientTable
+from dpinfer.formulas.effects import DRAWS, SEED, complete_points, moments_at
+from dpinfer.formulas.factors import Values
 from dpinfer.formulas.records import predictors
 from dpinfer.formulas.result import RegressionFit, RegressionSummary
 from dpinfer.inference.newton.own_model import law_of_effects
@@ -19,9 +20,6 @@ from dpinfer.inference.newton.persons import NOT_TOLD, BoundedEffects
 from dpinfer.models import PersonModel
 
 _ENDS = 16_384  # draws for ends of intervals
-_REMARK = "not told from zero"
-# Variance of a response's own noise on the scale of the link (Nakagawa and Schielzeth 2010).
-_LINK_VARIANCE = {"binomial": np.pi**2 / 3.0, "probit": 1.0}
 
 
 @dataclass(frozen=True)
@@ -111,21 +109,12 @@ class PersonFit(RegressionFit):
 
     def _remarks(self) -> dict[str, str]:
         names = self._names()
-        return {names[k]: _REMARK for k, far in enumerate(self._law.distance) if far < NOT_TOLD}
+        return {names[k]: NOT_TOLD_FROM_ZERO for k, far in enumerate(self._law.distance) if far < NOT_TOLD}
 
     def _drawn(self, draws: dict[str, FloatArray], level: float, remarks: dict[str, str]) -> CoefficientTable:
         """Return a table of draws; of what is not told from zero, the interval begins there."""
-        tail = 0.5 * (1.0 - level)
-        ends = np.array(
-            [
-                [0.0, np.quantile(own, level)] if name in remarks else np.quantile(own, [tail, 1.0 - tail])
-                for name, own in draws.items()
-            ]
-        )
-        mean, sd = (np.array([summary(own) for own in draws.values()]) for summary in (np.mean, np.std))
-        blank, ess = np.full(len(draws), np.nan), np.full(len(draws), float(len(self._law.location)))
-        parts = (mean, sd, ends[:, 0], ends[:, 1], blank, blank, sd / np.sqrt(ess), ess, blank, level)
-        return CoefficientTable(tuple(draws), *parts, False, self.design.response.label, remarks)
+        size, response = float(len(self._law.location)), self.design.response.label
+        return CoefficientTable.of_draws(draws, level, ess=size, from_zero=True, response=response, remarks=remarks)
 
     def scales(self, level: float = 0.9) -> CoefficientTable:
         """Return standard deviations of the effects, their correlation, and the noise's, in the table's units.
@@ -158,13 +147,13 @@ class PersonFit(RegressionFit):
         """
         level = check_interval("level", level, 0.0, 1.0)
         model = self._model
-        if model.family not in ("gaussian", *_LINK_VARIANCE):
+        if model.family not in ("gaussian", *LINK_VARIANCE):
             raise ValueError(f"intraclass_correlation() is not there for family {model.family!r}: its noise varies")
         theta = self.posterior.sample(_ENDS, seed=SEED, space="unconstrained")
         variance = np.maximum(model.covariance(theta)[:, 0, 0], 0.0)
-        share = variance / (variance + _LINK_VARIANCE.get(model.family, 1.0))
+        share = variance / (variance + LINK_VARIANCE.get(model.family, 1.0))
         name = f"intraclass correlation by {self._column}"
-        return self._drawn({name: share}, level, {name: _REMARK} if self._law.distance[0] < NOT_TOLD else {})
+        return self._drawn({name: share}, level, {name: NOT_TOLD_FROM_ZERO} if self._law.distance[0] < NOT_TOLD else {})
 
     def compare_effect(self) -> EffectComparison:
         """Compare the model with one without the effects' standard deviation, of a pair that of the slope."""
@@ -187,14 +176,13 @@ class PersonFit(RegressionFit):
         """
         if not conditional:
             return super().predict(new_data, return_std=return_std)
-        values = predictors(new_data, self.design)
-        known = np.all([np.isfinite(column) for column in values.values()], axis=0)
         theta = self.posterior.sample(DRAWS, seed=SEED, space="unconstrained")
-        points = {name: column[known] for name, column in values.items()}
-        drawn = self._model.predict_mean(theta, self.design.encode(points), conditional=True)
-        drawn = self.design.response_units(drawn, points)
-        mean, sd = np.full(len(known), np.nan), np.full(len(known), np.nan)
-        mean[known], sd[known] = drawn.mean(axis=0), drawn.std(axis=0)
+
+        def draw(points: Values) -> FloatArray:
+            drawn = self._model.predict_mean(theta, self.design.encode(points), conditional=True)
+            return self.design.response_units(drawn, points)
+
+        mean, sd = moments_at(predictors(new_data, self.design), draw)
         return (mean, sd) if return_std else mean
 
     def to_arviz(self, new_data: Any = None, *, n_samples: int = 1000, n_chains: int = 4, seed: int = 0) -> Any:

@@ -29,15 +29,13 @@ class UnreadRecords:
 
     **Privacy.** The constructor reads the names of the columns, which are public.
 
+    Raises TypeError, OSError, RecordError, SchemaError or BackendUnavailableError if it is not a table, or has not the
+    columns that the design needs.
+
     Parameters
     ----------
     unit : str
         The column that identifies the unit of a row; empty if a row is a record.
-
-    Raises
-    ------
-    TypeError, OSError, RecordError, SchemaError, BackendUnavailableError
-        If it is not a table, or has not the columns that the design needs.
     """
 
     def __init__(self, data: Any, design: Design, unit: str = "") -> None:

@@ -231,14 +231,7 @@ def collapsed_nodes(problems: CollapsedProblems, names: tuple[str, ...], *, n_th
 
 
 def solved_nodes(problems: CollapsedProblems, *, n_threads: int = 0) -> tuple[Nodes, npt.NDArray[np.bool_]]:
-    """Integrate the collapsed posteriors, and return a mask of successful coordinates.
-
-    Returns
-    -------
-    nodes : Nodes
-        Of no use for coordinates that are not solved.
-    solved : (k,) bool array
-    """
+    """Integrate the collapsed posteriors, and return a mask (k,) of the coordinates whose nodes are of use."""
     offsets, cells, converged = _native.collapsed_posteriors(problems.table, n_threads)
     sizes = np.diff(offsets)
     if not sizes.all():

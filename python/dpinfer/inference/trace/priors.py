@@ -86,7 +86,7 @@ class CoordinatePriors:
 
 
 def optimum_under_model(model: Model, n_records: int, *, with_scales: bool) -> tuple[FloatArray, FloatArray]:
-    """Return location and scale of the optimum's prior, which follows from the model's prior alone.
+    """Return location and scale of the optimum's prior, (n,) or (2 n,), which follow from the model's prior alone.
 
     **Privacy.** Public: the model and the public number of records.
 

@@ -80,13 +80,7 @@ class TraceStatistics:
         return np.asarray(self.spread > 1e-12 * np.abs(self.position_mean))
 
     def check_moving(self, names: tuple[str, ...]) -> None:
-        """Raise when a coordinate never moves.
-
-        Raises
-        ------
-        NumericalError
-            Naming the first such coordinate.
-        """
+        """Raise a NumericalError that names the first coordinate that never moves, if there is one."""
         still = ~self.moving
         if np.any(still):
             name = names[int(np.argmax(still))]
@@ -106,14 +100,9 @@ def segment_statistics(
     *,
     n_threads: int = 0,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return statistics of consecutive segments and the reference noise.
+    """Return statistics of consecutive segments, (segments, 6, k), and the noise at the first step used, (k,).
 
-    Returns
-    -------
-    segments : (segments, 6, k) array
-        Weight, position mean, gradient mean, S_xx, S_xg, S_gg.
-    reference : (k,) array
-        The noise standard deviation at the first step used.
+    A segment's are weight, position mean, gradient mean, S_xx, S_xg and S_gg.
     """
     first = int(boundaries[0])
     reference = noise_stddev if noise_stddev.ndim == 1 else noise_stddev[first]

@@ -26,12 +26,7 @@ def coupling_pvalue(
     trace: InformationTrace,  # of p weights
     expected: FloatArray,  # (p,): information of all records about each weight, to about 10%
 ) -> float:
-    """Return the p-value of "the information is diagonal, with the expected diagonal".
-
-    Returns
-    -------
-    float
-        1 for a single weight.
+    """Return the p-value of "the information is diagonal, with the expected diagonal"; 1 for a single weight.
 
     Notes
     -----

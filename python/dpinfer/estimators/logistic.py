@@ -363,6 +363,8 @@ class BayesianLogisticRegression(PrivateEstimator):
 
         **Privacy.** Post-processing of the release; X is the caller's own.
 
+        Raises TypeError or ValueError if X is not a table of finite numbers with the features of the fit.
+
         Parameters
         ----------
         X : (n_points, n_features) array
@@ -374,11 +376,6 @@ class BayesianLogisticRegression(PrivateEstimator):
         -------
         (n_points, 2) float64, or it and (n_points,) float64
             Columns in the order of ``classes_``; rows sum to 1.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If X is not a table of finite numbers with the features of the fit.
         """
         points = self._points(X)
         probability = np.asarray(self.posterior_.predict_proba(points))

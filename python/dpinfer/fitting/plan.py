@@ -178,16 +178,13 @@ class FitPlan:
 
         **Privacy.** Reads no records. The stored epsilon is taken unchanged.
 
+        Raises ValueError if the data is not that of a plan.
+
         Parameters
         ----------
         data : mapping
         model : Model, optional
             In place of the one that the data describes, for a model of your own.
-
-        Raises
-        ------
-        ValueError
-            If the data is not that of a plan.
         """
         try:
             parsed = model_from_dict(data["model"]) if model is None else model

@@ -106,10 +106,7 @@ class Fit:
     def posterior(self) -> Posterior:
         """The posterior that counts the privacy noise.
 
-        Raises
-        ------
-        NumericalError
-            If it could not be computed; the release can be analysed again at no cost.
+        Raises NumericalError if it could not be computed; the release can be analysed again at no cost.
         """
         if self.maybe_posterior is None:
             raise NumericalError(
@@ -170,16 +167,13 @@ def load_fit(folder: str | os.PathLike[str], *, model: Model | None = None) -> F
 
     **Privacy.** Reads no records.
 
+    Raises ReleaseFormatError or PosteriorFormatError if a file is malformed.
+
     Parameters
     ----------
     folder : path-like
     model : Model, optional
         Needed for a model of your own that is not registered.
-
-    Raises
-    ------
-    ReleaseFormatError, PosteriorFormatError
-        If a file is malformed.
     """
     place = Path(folder)
     plan, failure = load_plan(place, model)

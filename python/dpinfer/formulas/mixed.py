@@ -330,10 +330,6 @@ class MixedFit(RegressionFit):
         """Save the plain regression: ``load_regression(folder).with_prior(...)`` gives the same numbers again.
 
         :func:`load_regression` does so by itself where the terms are in the formula.
-
-        Parameters
-        ----------
-        folder : path-like
         """
         self.plain.save(folder)
 

@@ -103,10 +103,7 @@ class RegressionFit:
     def posterior(self) -> Posterior:
         """The posterior of the weights in scaled units.
 
-        Raises
-        ------
-        NumericalError
-            If it could not be computed; the release can be analysed again at no cost.
+        Raises NumericalError if it could not be computed; the release can be analysed again at no cost.
         """
         return self.fit.posterior
 
@@ -122,10 +119,7 @@ class RegressionFit:
 
         **Privacy.** Post-processing of a Release: it costs nothing.
 
-        Raises
-        ------
-        TypeError, ValueError
-            If it is not a posterior, or its parameters differ from the release's.
+        Raises TypeError or ValueError if it is not a posterior, or its parameters differ from the release's.
         """
         if not isinstance(posterior, Posterior):
             raise TypeError(f"posterior must be a Posterior, got {type(posterior).__name__}")
@@ -140,6 +134,8 @@ class RegressionFit:
 
         **Privacy.** Post-processing of a Release: it costs nothing, however often it is repeated.
 
+        Raises TypeError or ValueError if a term is not there, or the release has not measured its columns.
+
         Parameters
         ----------
         *terms : str
@@ -152,11 +148,6 @@ class RegressionFit:
         df : float
             Of the half-t prior: infinite for half-normal.
         seed : int
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a term is not there, or the release has not measured its columns.
 
         Notes
         -----
@@ -216,6 +207,8 @@ class RegressionFit:
 
         **Privacy.** Post-processing of the release; `new_data` are the caller's own points.
 
+        Raises TypeError or ValueError if columns or categories are not those of the schema.
+
         Parameters
         ----------
         new_data : data frame or mapping of columns
@@ -228,11 +221,6 @@ class RegressionFit:
         -------
         (N,) array, (N, K) of K classes, or two
             NaN where a value is missing.  Over 2000 draws with a fixed seed.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If columns or categories are not those of the schema.
         """
         mean, sd = predicted_mean(self.design, self.posterior, predictors(new_data, self.design))
         return (mean, sd) if return_std else mean
@@ -267,6 +255,8 @@ class RegressionFit:
 
         **Privacy.** Post-processing of the release: it costs nothing.
 
+        Raises NumericalError if there is no posterior.
+
         Parameters
         ----------
         without : str or sequence of str
@@ -276,11 +266,6 @@ class RegressionFit:
         -------
         ModelComparison
             Bayes factor and Wald test of the two.
-
-        Raises
-        ------
-        NumericalError
-            If there is no posterior.
         """
         chosen = chosen_weights(self.design, without)
         found = compare_without(self.design, self.posterior, chosen)
@@ -291,6 +276,8 @@ class RegressionFit:
 
         **Privacy.** Post-processing of the release: the sets are as safe to publish as it is, under its guarantee.
         `new_data` are the caller's own points, which the regression does not model.
+
+        Raises ValueError if a value is missing.
 
         Parameters
         ----------
@@ -305,11 +292,6 @@ class RegressionFit:
         SyntheticSets
             Each set is a mapping of columns, the response among them, in the table's units and labels:
             ``pandas.DataFrame(sets[0])`` is a data frame.
-
-        Raises
-        ------
-        ValueError
-            If a value is missing.
         """
         design = self.design
         values = predictors(new_data, design)
@@ -338,6 +320,8 @@ class RegressionFit:
         **Privacy.** Post-processing of the release; `new_data` are the caller's own points.  The attributes
         ``guarantee`` and ``leaks`` of every group state the release's.
 
+        Raises BackendUnavailableError if ArviZ is not installed (the extra ``dpinfer[arviz]``).
+
         Parameters
         ----------
         new_data : data frame or mapping of columns, optional
@@ -345,11 +329,6 @@ class RegressionFit:
         n_samples : int
             Draws per chain; draws are independent.
         n_chains, seed : int
-
-        Raises
-        ------
-        BackendUnavailableError
-            If ArviZ is not installed (the extra ``dpinfer[arviz]``).
         """
         points = None if new_data is None else complete_points(self.design, new_data)
         return regression_to_arviz(
@@ -424,12 +403,7 @@ class RegressionFit:
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Save everything to a folder; :func:`load_regression` reads it.
-
-        Parameters
-        ----------
-        folder : path-like
-        """
+        """Save everything to a folder; :func:`load_regression` reads it."""
         self.fit.save(folder)
         save_design(self.design, Path(folder))
 
@@ -442,14 +416,7 @@ def load_regression(folder: str | os.PathLike[str]) -> RegressionFit:
 
     **Privacy.** Reads no records.
 
-    Parameters
-    ----------
-    folder : path-like
-
-    Raises
-    ------
-    ReleaseFormatError, PosteriorFormatError
-        If a file is malformed.
+    Raises ReleaseFormatError or PosteriorFormatError if a file is malformed.
     """
     loaded = load_design(Path(folder))
     fit = load_fit(folder, model=loaded.model if isinstance(loaded.model, OwnModel) else None)

@@ -148,10 +148,7 @@ class ConjugateModel(Model):
     def check_points(self, n_nodes: int) -> None:
         """Refuse a quadrature of more than 10**6 points.
 
-        Raises
-        ------
-        ValueError
-            If parameters interact and ``n_nodes**n_params`` is larger.
+        Raises ValueError if parameters interact and ``n_nodes**n_params`` is larger.
         """
         if self._interacting and n_nodes**self.n_params > _MAX_POINTS:
             raise ValueError(

@@ -154,6 +154,8 @@ def expected_gradients(
 
     **Privacy.** Post-processing when `loc` comes from a Release; no records are read.
 
+    Raises TypeError if the model has no expected information.
+
     Parameters
     ----------
     model : Model
@@ -168,11 +170,6 @@ def expected_gradients(
     dispersion_ratio : float
         For a model whose last parameter is a noise variance: that of the records over that at which gradients are
         taken.  Other than 1 where the iterate's excursions keep it above the records' own.
-
-    Raises
-    ------
-    TypeError
-        If the model has no expected information.
 
     Notes
     -----
@@ -223,17 +220,14 @@ def dispersion_clipping(model: Model, max_grad_norm: float, raw_ratio: float) ->
 
     **Privacy.** No records are read.
 
+    Raises TypeError if the model has no expected information.
+
     Parameters
     ----------
     model : Model
         Pivotal, with the noise variance as its last parameter: the table is the same at every theta.
     max_grad_norm, raw_ratio : float
         See :func:`expected_gradients`.
-
-    Raises
-    ------
-    TypeError
-        If the model has no expected information.
     """
     if not isinstance(model, InformedModel):
         raise TypeError(f"model must have an expected information, got {type(model).__name__}")
@@ -261,6 +255,8 @@ def prior_predictive_norm(model: Model, quantile: float, raw_ratio: float) -> fl
 
     **Privacy.** Public: the model only.
 
+    Raises TypeError if the model has no expected information.
+
     Parameters
     ----------
     model : Model
@@ -269,11 +265,6 @@ def prior_predictive_norm(model: Model, quantile: float, raw_ratio: float) -> fl
         Of the records at one theta; of these the 99% quantile over the prior is taken.  (A quantile over records and
         prior together would cut off the rarer value of a binary record wherever theta makes it rare.)
     raw_ratio : float
-
-    Raises
-    ------
-    TypeError
-        If the model has no expected information.
     """
     check_interval("quantile", quantile, 0.0, 1.0)
     if not isinstance(model, InformedModel):

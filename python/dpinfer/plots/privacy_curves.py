@@ -23,6 +23,8 @@ def audit(result: AuditResult, *, ax: "Axes | None" = None) -> "Axes":
 
     **Privacy.** Draws findings about made-up records.
 
+    Raises ValueError if it has no check that distinguishes data sets.
+
     Parameters
     ----------
     result : AuditResult
@@ -31,11 +33,6 @@ def audit(result: AuditResult, *, ax: "Axes | None" = None) -> "Axes":
     Returns
     -------
     matplotlib Axes
-
-    Raises
-    ------
-    ValueError
-        If it has no check that distinguishes data sets.
     """
     if not isinstance(result, AuditResult):
         raise TypeError(f"result must be an AuditResult, got {type(result).__name__}")

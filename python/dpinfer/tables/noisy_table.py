@@ -198,10 +198,8 @@ def load(path: str | os.PathLike[str]) -> NoisyTable:
 
     **Privacy.** Post-processing.
 
-    Raises
-    ------
-    OSError, ReleaseFormatError, ValueError
-        If the file cannot be read, is no release of sums, or is not that of a table.
+    Raises OSError, ReleaseFormatError or ValueError if the file cannot be read, is no release of sums, or is not that
+    of a table.
     """
     return NoisyTable(load_release(path, SumRelease))
 

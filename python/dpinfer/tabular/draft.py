@@ -66,14 +66,7 @@ class SchemaDraft:
     def load(cls, path: str | os.PathLike[str]) -> "SchemaDraft":
         """Read a draft from a TOML file.
 
-        Parameters
-        ----------
-        path : path-like
-
-        Raises
-        ------
-        SchemaError
-            If it is not TOML or not a draft.
+        Raises SchemaError if it is not TOML or not a draft.
         """
         return cls(load_document(path))
 
@@ -81,10 +74,7 @@ class SchemaDraft:
     def from_toml(cls, text: str) -> "SchemaDraft":
         """Make a draft from the text of a TOML file.
 
-        Raises
-        ------
-        SchemaError
-            If it is not TOML or not a draft.
+        Raises SchemaError if it is not TOML or not a draft.
         """
         return cls(parse_document(text))
 
@@ -149,17 +139,14 @@ class SchemaDraft:
         columns the released labels and an `other` for all the rest ("other" unless declared).  A label that would give
         two features the same name goes to `other`: this function returns a schema for any release.
 
+        Raises SchemaError if a gap is not filled.
+
         Parameters
         ----------
         bounds, categories
             Needed for the columns that lack them.
         parts, leaks
             Of the releases, for the schema to hold.
-
-        Raises
-        ------
-        SchemaError
-            If a gap is not filled.
         """
         found: dict[str, dict[str, Any]] = {}
         if bounds is not None:

@@ -31,6 +31,8 @@ def schema_from_data(
     the result, and nothing is added to hide them.  A :class:`PrivacyLeakWarning` says so.  Use it on public or
     simulated data, or to draft a schema that you then correct from public knowledge.
 
+    Raises RecordError or SchemaError if it is not a table, or `target` is not one of its columns or not binary.
+
     Parameters
     ----------
     path : path-like
@@ -46,11 +48,6 @@ def schema_from_data(
         Numbers that all parse become continuous columns (scaled by their bounds), other columns categorical; a column
         that is neither (constant, or more than 100 labels) is ignored.  Its `leaks` say where it came from; they are
         saved with it, and shown by every release made with it.
-
-    Raises
-    ------
-    RecordError, SchemaError
-        If it is not a table, or `target` is not one of its columns or not binary.
     """
     warnings.warn(BOUNDS_FROM_DATA, PrivacyLeakWarning, stacklevel=2)
     found: dict[str, set[str]] = {}

@@ -121,14 +121,7 @@ class Schema:
     def load(cls, path: str | os.PathLike[str]) -> "Schema":
         """Read a schema from a TOML file.
 
-        Parameters
-        ----------
-        path : path-like
-
-        Raises
-        ------
-        SchemaError
-            If it is not TOML or not a schema.
+        Raises SchemaError if it is not TOML or not a schema.
         """
         return cls.from_dict(load_document(path))
 
@@ -136,10 +129,7 @@ class Schema:
     def from_toml(cls, text: str) -> "Schema":
         """Make a schema from the text of a TOML file.
 
-        Raises
-        ------
-        SchemaError
-            If it is not TOML or not a schema.
+        Raises SchemaError if it is not TOML or not a schema.
         """
         return cls.from_dict(parse_document(text))
 
@@ -147,10 +137,7 @@ class Schema:
     def from_dict(cls, document: Mapping[str, Any]) -> "Schema":
         """Make a schema from the tables ``table`` (optional) and ``columns``, as in a TOML file.
 
-        Raises
-        ------
-        SchemaError
-            If a key is unknown or missing, or a value is wrong; the message names the key.
+        Raises SchemaError if a key is unknown or missing, or a value is wrong; the message names the key.
         """
         if not isinstance(document, Mapping):
             raise SchemaError(f"a schema must be a mapping, got {type(document).__name__}")
@@ -237,16 +224,13 @@ class Schema:
 
         **Privacy.** The shares must be public or released: counted without noise from the records they are a leak.
 
+        Raises SchemaError if a name is not that of a categorical or binary feature column, or its shares are wrong.
+
         Parameters
         ----------
         shares : mapping
             Column name to positive shares that sum to one: of a categorical column in the order of its `categories`, of
             a binary column (positive, negative).
-
-        Raises
-        ------
-        SchemaError
-            If a name is not that of a categorical or binary feature column, or its shares are wrong.
         """
         if not isinstance(shares, Mapping):
             raise SchemaError(f"shares must be a mapping of column names, got {type(shares).__name__}")

@@ -105,6 +105,8 @@ def plan_with_shares(
 
     **Privacy.** Reads no records.  The accountant certified the composition of both.
 
+    Raises BudgetExceededError if no noise meets the target.
+
     Parameters
     ----------
     target_epsilon : float
@@ -121,11 +123,6 @@ def plan_with_shares(
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
         "replace_one" needs a `sample_rate` of 1.
     accountant : {"pld", "prv", "rdp"}
-
-    Raises
-    ------
-    BudgetExceededError
-        If no noise meets the target.
 
     Notes
     -----

@@ -60,11 +60,6 @@ class UnreadTable:
 
     **Privacy.** Making one reads the header alone, which is public.  `X`, `y` and :meth:`read` read the records.
 
-    Parameters
-    ----------
-    path : path-like
-    schema : Schema
-
     Raises
     ------
     OSError, RecordError, SchemaError, BackendUnavailableError

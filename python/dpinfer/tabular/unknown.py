@@ -48,6 +48,8 @@ def plan_unknown(
 
     **Privacy.** Reads no records.  The accountant certified the composition of all.
 
+    Raises BudgetExceededError if no noise meets the target.
+
     Parameters
     ----------
     draft : SchemaDraft
@@ -73,11 +75,6 @@ def plan_unknown(
     UnknownPlan
         ``plan.fit_epsilon`` is the target of the fit's own plan, made when the number of records and the columns are
         known, at the same delta.
-
-    Raises
-    ------
-    BudgetExceededError
-        If no noise meets the target.
 
     Examples
     --------
@@ -205,6 +202,8 @@ def release_unknown(
     It composes with the fit as the plan has certified; the fit's release states both guarantees after
     ``release.with_parts(*unknown.schema.parts).with_leaks(*unknown.schema.leaks)``, which ``dpinfer fit`` calls.
 
+    Raises OSError, RecordError or SchemaError if the records cannot be used; see :func:`read_table`.
+
     Parameters
     ----------
     records : path-like, or mapping of column names to arrays
@@ -228,11 +227,6 @@ def release_unknown(
     -------
     UnknownRelease
         ``release.schema`` and ``release.n_records`` for the fit.
-
-    Raises
-    ------
-    OSError, RecordError, SchemaError
-        If the records cannot be used; see :func:`read_table`.
 
     Examples
     --------

@@ -305,6 +305,9 @@ class Posterior:
 
         **Privacy.** Post-processing of a Release; `X` are the caller's own points.
 
+        Raises ValueError if the release does not name its model, or the model has no linear predictor and is no
+        network.
+
         Parameters
         ----------
         X : (n_points, n_features) array
@@ -312,11 +315,6 @@ class Posterior:
             Posterior draws averaged over, with a fixed seed: the same call gives the same answer.  The Monte Carlo
             error is the standard deviation of E[y given theta, x] over the posterior, divided by sqrt(n_draws).  Not
             used for a network, whose mean is in closed form.
-
-        Raises
-        ------
-        ValueError
-            If the release does not name its model, or the model has no linear predictor and is no network.
         """
         size = check_integer("n_draws", n_draws, 1)
         if isinstance(self.model, BayesianNeuralNetwork):
@@ -333,16 +331,13 @@ class Posterior:
 
         **Privacy.** Post-processing of a Release; `X` are the caller's own points.
 
+        Raises ValueError if the model is no classifier, or unknown.
+
         Parameters
         ----------
         X : (n_points, n_features) array
         n_draws : int
             As for :meth:`predict_mean`; the Monte Carlo error is at most ``0.5 / sqrt(n_draws)``.
-
-        Raises
-        ------
-        ValueError
-            If the model is no classifier, or unknown.
         """
         require_classifier(self.model)
         positive = self.predict_mean(X, n_draws=n_draws)
@@ -416,6 +411,8 @@ class Posterior:
         `X` are the caller's own points: a regression does not model features, and the sets would publish those of
         private records.
 
+        Raises TypeError or ValueError if the requested records cannot be drawn from the model.
+
         Parameters
         ----------
         X : (n_points, n_features) array, optional
@@ -430,11 +427,6 @@ class Posterior:
         -------
         SyntheticSets
             ``for X, y in sets`` gives each; ``sets.combine(estimates, variances)`` combines their analyses.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the requested records cannot be drawn from the model.
 
         Examples
         --------

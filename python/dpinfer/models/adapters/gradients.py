@@ -71,6 +71,8 @@ def from_gradient(
     **Privacy.** Reads no records: the code is tried on simulated or public ones, before anything is spent. It must not
     store or print private ones, or let one record's row depend on another.
 
+    Raises TypeError or ValueError if an argument is wrong, or the code fails a trial: docs/any-model.md lists them.
+
     Parameters
     ----------
     gradient : callable
@@ -100,11 +102,6 @@ def from_gradient(
     -------
     OwnModel
         For :func:`dpinfer.run_dpvi`, and with a sampler for :func:`dpinfer.run_newton`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong, or the code fails a trial: docs/any-model.md lists them.
 
     Examples
     --------

@@ -157,10 +157,7 @@ class OwnModel(GradientModel):
     ) -> npt.NDArray[Any]:
         """Return the results of the user's code for these rows, which it can read and not write.
 
-        Raises
-        ------
-        ValueError
-            If the code raises, or writes to its arguments; `what` names it.
+        Raises ValueError if the code raises, or writes to its arguments; `what` names it.
         """
         call = self._code().calls.get(what, f"{what}(params, ...)")
         with named_failure(call.partition("(")[0], f"{call}; n = {self.n_params} and p = {self.n_features} here"):
@@ -174,10 +171,7 @@ class OwnModel(GradientModel):
     def scores(self, features: FloatArray, response: FloatArray, theta: FloatArray) -> FloatArray:
         """Return the gradients of log p(y | x, theta) in the unconstrained theta, (B, n).
 
-        Raises
-        ------
-        TypeError, ValueError
-            If the code returns anything but B rows of n real numbers.
+        Raises TypeError or ValueError if the code returns anything but B rows of n real numbers.
         """
         # A copy: the result may be the code's own array.
         scores = self.mapped_scores(features, response, theta).astype(np.float64)
@@ -222,10 +216,7 @@ class OwnModel(GradientModel):
     def made_up_features(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Return public features (size, p), drawn by the model's declaration.
 
-        Raises
-        ------
-        TypeError, ValueError
-            If the declaration gives anything else.
+        Raises TypeError or ValueError if the declaration gives anything else.
         """
         declared = None if self.code is None else self.code.features
         if declared is None:

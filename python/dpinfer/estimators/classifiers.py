@@ -1,7 +1,7 @@
 """Bayesian probit and multinomial regression under differential privacy, by the mechanism that a plan chooses."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -9,14 +9,14 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import DeferredArray, check_float_array
 from dpinfer.accounting import Adjacency, LedgerAccount
-from dpinfer.estimators.private import RunOptions
+from dpinfer.estimators.private import PreparedRun, RunOptions
 from dpinfer.estimators.records import PendingRecords, as_labels
 from dpinfer.estimators.regression import PlannedRegression
 from dpinfer.inference.posterior.units import Units
 from dpinfer.models import MultinomialRegression, ProbitRegression
 
 
-class _Classifier(PlannedRegression):
+class Classifier(PlannedRegression):
     """Base of the classifiers: classes, their probabilities, and the accuracy."""
 
     classes: Sequence[Any] | None
@@ -46,17 +46,15 @@ class _Classifier(PlannedRegression):
 
     def _read_classes(self, X: Any, y: Any) -> None:
         self._records = PendingRecords(X, y, self.classes, binary=self._binary)
-        if self.classes is None:
-            # Read now, with a warning: nothing is charged yet.
-            _ = self._records.classes
+        # Checked, or read with a warning, before anything is charged.
+        _ = self._records.classes
 
-    def _records_of(self, X: Any, y: Any, units: Units) -> tuple[Any, Any]:
-        records = self._records
+    def _records_of(self, X: Any, y: Any, made: PreparedRun) -> tuple[Any, Any]:
+        records, units = self._records, cast(Units, made.units)
         return DeferredArray(lambda: units.features(records.features)), records.y
 
     def _set_classes(self) -> None:
         self.classes_ = self._records.classes
-        del self._records
 
     def predict_proba(self, X: Any, return_std: bool = False) -> Any:
         """Return the posterior predictive probability of each class.
@@ -92,7 +90,8 @@ class _Classifier(PlannedRegression):
         return_std : bool
             Also return the posterior standard deviations of :meth:`predict_proba`.
         """
-        probability, spread = self.predict_proba(X, return_std=True)
+        found = self.predict_proba(X, return_std=return_std)
+        probability, spread = found if return_std else (found, None)
         labels = self.classes_[np.argmax(probability, axis=1)]
         return (labels, spread) if return_std else labels
 
@@ -113,7 +112,7 @@ class _Classifier(PlannedRegression):
         return float(np.average(right, weights=weights))
 
 
-class BayesianProbitRegression(_Classifier):
+class BayesianProbitRegression(Classifier):
     """Bayesian probit regression, fitted with differential privacy.
 
     **Privacy.** As :class:`BayesianLinearRegression`; `classes` are read from the records if not given,
@@ -143,7 +142,7 @@ class BayesianProbitRegression(_Classifier):
     _model = ProbitRegression
 
 
-class BayesianMultinomialRegression(_Classifier):
+class BayesianMultinomialRegression(Classifier):
     """Bayesian multinomial logistic (softmax) regression of two or more classes, fitted with differential privacy.
 
     **Privacy.** As :class:`BayesianLinearRegression`; `classes` are read from the records if not given,
@@ -209,7 +208,7 @@ class BayesianMultinomialRegression(_Classifier):
         return len(self.classes_) - 1
 
     def _predicted(self, theta: FloatArray, points: FloatArray) -> FloatArray:
-        return self._model_of(self.classes_, self._units, None).predict_probabilities(theta, points)
+        return self._model_of(self.classes_, cast(Units, self._units), None).predict_probabilities(theta, points)
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags; called by scikit-learn only."""

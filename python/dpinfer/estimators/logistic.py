@@ -1,38 +1,27 @@
 """Bayesian logistic regression under differential privacy."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self, Unpack, cast
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_float_array, check_interval
+from dpinfer._validate import check_interval
 from dpinfer.accounting import AccountantName, Adjacency, LedgerAccount, PrivacyPlan, plan_privacy
 from dpinfer.estimators.checks import FISHER_RECIPES, check_fit
-from dpinfer.estimators.private import PrivateEstimator, RunOptions
-from dpinfer.estimators.records import (
-    PendingRecords,
-    as_bounds,
-    as_labels,
-    feature_names,
-    public_columns,
-    typical_norm,
-    typical_scales,
-)
-from dpinfer.estimators.spending import Spending
+from dpinfer.estimators.classifiers import Classifier
+from dpinfer.estimators.private import PreparedRun, PrivateEstimator, RunOptions
+from dpinfer.estimators.records import as_bounds, typical_norm, typical_scales
+from dpinfer.estimators.regression import PREDICTION_DRAWS, SEED
 from dpinfer.fitting import plan_fit
-from dpinfer.inference import Posterior, PosteriorRequest
+from dpinfer.inference import PosteriorRequest
 from dpinfer.inference.request import APPROXIMATIONS
-from dpinfer.mechanism import NewtonPlan, run_dpvi
+from dpinfer.mechanism import run_dpvi
 from dpinfer.methods import find_method, method_with
 from dpinfer.models import LogisticRegression
-from dpinfer.release import GradientTrace, SumsOfPasses
-
-# Monte Carlo error 1.6% of a standard deviation (1 / sqrt(2 * 2000)); the seed is arbitrary.
-_PREDICTION_DRAWS, _SEED = 2000, 0
 
 # Values of `method` that make the published gradient trace; the approximations are their names before 0.2.
 _TRACES = ("dpvi", *APPROXIMATIONS)
@@ -78,7 +67,7 @@ _OF_A_TRACE: dict[str, Any] = {
 }
 
 
-class BayesianLogisticRegression(PrivateEstimator):
+class BayesianLogisticRegression(Classifier):
     """Bayesian logistic regression, fitted with differential privacy, whose posterior counts the privacy noise.
 
     **Privacy.** ``fit`` reads the records once, through one private mechanism, and is (epsilon, delta)-differentially
@@ -177,7 +166,6 @@ class BayesianLogisticRegression(PrivateEstimator):
     (3, 2)
     """
 
-    _facts = ("n_records", "classes")
     _options: ClassVar[Mapping[str, Any]] = {**PrivateEstimator._options, **_OF_A_TRACE}
     sample_rate: float
     n_steps: int
@@ -192,20 +180,7 @@ class BayesianLogisticRegression(PrivateEstimator):
     hessian: str
     burn_in: str | float | int
     prior: Any
-    classes: Sequence[Any] | None
     prior_scale: float
-    fit_intercept: bool
-    data_bounds: npt.ArrayLike | None
-    method: str
-    classes_: npt.NDArray[Any]
-    coef_: FloatArray
-    intercept_: FloatArray
-    n_features_in_: int
-    feature_names_in_: npt.NDArray[np.object_]
-    posterior_: Posterior
-    privacy_: PrivacyPlan | NewtonPlan
-    release_: GradientTrace | SumsOfPasses
-    _spending: Spending
 
     def __init__(
         self,
@@ -225,79 +200,26 @@ class BayesianLogisticRegression(PrivateEstimator):
     ) -> None:
         self._keep_parameters(locals())
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Run the private mechanism on the records and compute the posterior from its release.
+    def _records_of(self, X: Any, y: Any, made: PreparedRun) -> tuple[Any, Any]:
+        self._records.bounds = made.bounds
+        return self._records.X, self._records.y
 
-        **Privacy.** Reads the records; (epsilon, delta)-differentially private.  Each call, and each fit of a clone,
-        spends the budget again. Arguments are checked, then the ledger is charged, then the records are read; if they
-        are refused the ledger keeps the charge (see :class:`dpinfer.LedgerAccount`), and no message quotes one.
-
-        Parameters
-        ----------
-        X : (N, n_features) array of real numbers
-        y : (N,) array with two distinct labels
-
-        Returns
-        -------
-        BayesianLogisticRegression
-            The estimator itself.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a parameter is wrong (BudgetExceededError: the budget cannot be met, or the ledger's is used up).
-        BackendUnavailableError
-            If the posterior needs a package that is not installed; nothing was spent.
-        NumericalError
-            If the posterior cannot be computed after all: the release is kept as ``release_``, and is the error's
-            ``release``.
-
-        Warns
-        -----
-        PrivacyLeakWarning
-            If `n_records` or `classes` is not given.
-        FallbackWarning
-            If the requested posterior fails for numerical reasons, and a simpler one replaces it.
-        RepeatedSpendingWarning
-            Once, when an estimator and its clones spend for the second time.
-        """
-        names, n_features = feature_names(X), public_columns(X)
-        unknown_names = self._unknown_names()
-        self._refuse_reading_before_a_charge(n_features)
-        records = PendingRecords(X, y, self.classes)
-        if n_features is None:
-            n_features = records.features.shape[1]
-        given: dict[str, Any] = {"n_records": self.n_records, "data_bounds": self.data_bounds}
-        if self.n_records is None and not unknown_names:
-            given["n_records"] = len(records.features)
-        classes = records.classes
-        request = self._posterior_request()
+    def _checked_run(
+        self,
+        n_features: int,
+        names: npt.NDArray[np.object_] | None,
+        request: PosteriorRequest,
+        values: dict[str, Any],
+        epsilon: float,
+    ) -> PreparedRun:
+        """Return the plan of the run and its mechanism, after refusing fits that would fail; reads no records."""
         model = LogisticRegression(
             n_features=n_features,
             prior_scale=self.prior_scale,
             fit_intercept=self.fit_intercept,
             feature_names=None if names is None else list(names),
         )
-        make = partial(self._checked_run, model, request)
-
-        def run(made: _Run, settings: dict[str, Any]) -> GradientTrace | SumsOfPasses:
-            records.bounds = made.bounds
-            return made.mechanism(records.X, records.y, **settings)
-
-        self._run_private(X, y, given, names, n_features, make, run)
-        self.classes_ = classes
-        posterior = self._infer(request)
-        mean = np.asarray(posterior.mean)
-        self.coef_ = mean[None, :n_features].copy()
-        self.intercept_ = mean[n_features:].copy() if self.fit_intercept else np.zeros(1)
-        self.posterior_ = posterior
-        return self
-
-    def _checked_run(
-        self, model: LogisticRegression, request: PosteriorRequest, values: dict[str, Any], epsilon: float
-    ) -> "_Run":
-        """Return the plan of the run and its mechanism, after refusing fits that would fail; reads no records."""
-        n_records, bounds = values["n_records"], as_bounds(values["data_bounds"], model.n_features)
+        n_records, bounds = values["n_records"], as_bounds(values["data_bounds"], n_features)
         if self.method not in _TRACES:
             self._refuse_dpvi_settings()
             if bounds is None:
@@ -311,7 +233,7 @@ class BayesianLogisticRegression(PrivateEstimator):
                 adjacency=self._relation(),
             )
             fit_plan.check(request)
-            return _Run(cast(Any, fit_plan.mechanism), cast(Any, fit_plan.run), bounds)
+            return PreparedRun(fit_plan.mechanism, fit_plan.run, bounds)
         norm = self._clipping_norm(bounds)
         plan = self._privacy_plan()
         fisher = self.recipe in FISHER_RECIPES
@@ -336,7 +258,7 @@ class BayesianLogisticRegression(PrivateEstimator):
             expectation=self.expectation,
             recipe=self.recipe,
         )
-        return _Run(plan, mechanism, bounds)
+        return PreparedRun(plan, mechanism, bounds)
 
     def _refuse_dpvi_settings(self) -> None:
         """Refuse settings of another mechanism than the one that will run."""
@@ -381,45 +303,9 @@ class BayesianLogisticRegression(PrivateEstimator):
         probability = np.asarray(self.posterior_.predict_proba(points))
         if not return_std:
             return probability
-        theta = self.posterior_.sample(_PREDICTION_DRAWS, seed=_SEED, space="unconstrained")
+        theta = self.posterior_.sample(PREDICTION_DRAWS, seed=SEED, space="unconstrained")
         model: Any = self.posterior_.model
         return probability, np.asarray(model.predict_mean(theta, points)).std(axis=0)
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the more probable class of each point.
-
-        **Privacy.** Post-processing of the release; X is the caller's own.
-
-        Parameters
-        ----------
-        X : (n_points, n_features) array
-
-        Returns
-        -------
-        (n_points,) array of labels
-        """
-        probability = np.asarray(self.predict_proba(X))[:, 1]
-        return np.asarray(self.classes_[(probability > 0.5).astype(np.intp)])
-
-    def score(self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None) -> float:
-        """Return the share of points whose class is predicted right.
-
-        **Privacy.** Reads the labels y without noise: publish the number only if they are public.
-
-        Parameters
-        ----------
-        X : (n_points, n_features) array
-        y : (n_points,) array of labels
-        sample_weight : (n_points,) array, optional
-
-        Returns
-        -------
-        float in [0, 1]
-        """
-        predicted = self.predict(X)
-        right = predicted == as_labels(y, len(predicted))
-        weights = None if sample_weight is None else check_float_array("sample_weight", sample_weight, (len(right),))
-        return float(np.average(right, weights=weights))
 
     def _privacy_plan(self) -> PrivacyPlan:
         # Under the estimator's own names.
@@ -450,12 +336,3 @@ class BayesianLogisticRegression(PrivateEstimator):
             raise ValueError(_NO_BOUNDS)
         norm = typical_norm(bounds, fit_intercept=bool(self.fit_intercept))
         return 2.0 * norm if self.recipe in FISHER_RECIPES else norm
-
-
-@dataclass(frozen=True, eq=False)
-class _Run:
-    """A private run with public settings: it is given records, and makes a release."""
-
-    plan: PrivacyPlan | NewtonPlan
-    mechanism: Callable[..., GradientTrace | SumsOfPasses]
-    bounds: FloatArray | None

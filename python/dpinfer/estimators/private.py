@@ -3,8 +3,8 @@
 import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
-from typing import Any, ClassVar, Protocol, Self, TypedDict, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from dpinfer.estimators.records import as_features, as_numbers, check_enough, fe
 from dpinfer.estimators.spending import Charge, Spending
 from dpinfer.fitting.unknown import ReleasedArguments, keep_with, release_numbers, split_arguments, try_out
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
+from dpinfer.inference.posterior.units import Units
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.unknowns.plan import UnknownPlan, names_of
 from dpinfer.methods import method_with
@@ -47,19 +48,14 @@ class RunOptions(TypedDict, total=False):
     random_source: RandomSource | Callable[[], RandomSource] | None
 
 
-class _Planned(Protocol):
-    """A run that is ready to be made."""
+@dataclass(frozen=True, eq=False)
+class PreparedRun:
+    """A private run with public settings: it is given records, and makes a release."""
 
-    @property
-    def plan(self) -> Any:
-        """The mechanism's plan."""
-
-    @property
-    def bounds(self) -> FloatArray | None:
-        """The bounds of the features."""
-
-
-Prepared = TypeVar("Prepared", bound=_Planned)
+    plan: Any  # the mechanism's
+    make: Callable[..., Any]  # the release, from features, responses and the settings of the run
+    bounds: FloatArray | None  # of the features
+    units: Units | None = None  # of the records, where the model has others
 
 
 class PrivateEstimator(Estimator):
@@ -155,9 +151,9 @@ class PrivateEstimator(Estimator):
         names: npt.NDArray[np.object_] | None,
         n_features: int,
         # returns the run, checked, given these parameters and an epsilon
-        make: Callable[[dict[str, Any], float], Prepared],
-        run: Callable[[Prepared, dict[str, Any]], Any],  # makes the run with its settings, and returns the release
-    ) -> Prepared:
+        make: Callable[[dict[str, Any], float], PreparedRun],
+        records: Callable[[PreparedRun], tuple[Any, Any]],  # features and responses, which the run reads later
+    ) -> PreparedRun:
         """Check the run, release what is unknown, make the run and keep its release; return the run.
 
         **Privacy.** Reads the records, after the charge.
@@ -192,7 +188,7 @@ class PrivateEstimator(Estimator):
         with keep_with(released):
             if asked:
                 made = make(given | released.values, split.fit_epsilon)
-            self._keep(run(made, settings), made.plan, n_features, names, made.bounds, released)
+            self._keep(made.make(*records(made), **settings), made.plan, n_features, names, made.bounds, released)
         return made
 
     def _infer(self, request: PosteriorRequest) -> Posterior:

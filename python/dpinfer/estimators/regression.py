@@ -2,9 +2,9 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, ClassVar, Self, Unpack
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, ClassVar, Self, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,16 +12,16 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import DeferredArray, check_float_array
 from dpinfer.accounting import Adjacency, LedgerAccount
-from dpinfer.estimators.private import RELEASED_WIDTH, PrivateEstimator, RunOptions
+from dpinfer.estimators.private import RELEASED_WIDTH, PreparedRun, PrivateEstimator, RunOptions
 from dpinfer.estimators.records import as_bounds, as_features, as_numbers, check_enough, feature_names, public_columns
-from dpinfer.fitting import FitPlan, plan_fit
+from dpinfer.fitting import plan_fit
 from dpinfer.inference import Posterior, PosteriorRequest
 from dpinfer.inference.posterior.units import UNIFORM_WIDTH, Units
 from dpinfer.methods import RunSettings, method_with
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, MultinomialRegression, PoissonRegression
 
 # Monte Carlo error 1.6% of a standard deviation (1 / sqrt(2 * 2000)); the seed is arbitrary.
-_PREDICTION_DRAWS, _SEED = 2000, 0
+PREDICTION_DRAWS, SEED = 2000, 0
 
 
 class PlannedRegression(PrivateEstimator):
@@ -41,31 +41,36 @@ class PlannedRegression(PrivateEstimator):
     data_bounds: npt.ArrayLike | None
     _model: ClassVar[type[GeneralizedLinearModel | MultinomialRegression]]
 
-    _units: Units
+    _units: Units | None = None
 
     @abstractmethod
-    def _records_of(self, X: Any, y: Any, units: Units) -> tuple[Any, Any]:
+    def _records_of(self, X: Any, y: Any, made: PreparedRun) -> tuple[Any, Any]:
         """Return features and responses that a mechanism reads later."""
 
     def fit(self, X: Any, y: Any) -> Self:
         """Run the private mechanism on the records and compute the posterior from its release.
 
         **Privacy.** Reads the records; (epsilon, delta)-differentially private.  Each call, and each fit of a clone,
-        spends the budget again. Arguments are checked, then the ledger is charged, then the records are read.
+        spends the budget again. Arguments are checked, then the ledger is charged, then the records are read; if they
+        are refused the ledger keeps the charge (see :class:`dpinfer.LedgerAccount`), and no message quotes one.
 
         Raises TypeError or ValueError if a parameter is wrong (BudgetExceededError: the budget cannot be met, or the
-        ledger's is used up). Raises RecordError if the records cannot be used. Raises NumericalError if the posterior
+        ledger's is used up). Raises RecordError if the records cannot be used, and BackendUnavailableError if the
+        posterior needs a package that is not installed; nothing was spent then. Raises NumericalError if the posterior
         cannot be computed after all: the release is kept as ``release_``, and is the error's ``release``.
 
         Parameters
         ----------
         X : (N, n_features) array of real numbers
         y : (N,) array
+            Of a classifier, of labels.
 
         Warns
         -----
         PrivacyLeakWarning
             If a public argument is not given, and is read from the records.
+        FallbackWarning
+            If the requested posterior fails for numerical reasons, and a simpler one replaces it.
         RepeatedSpendingWarning
             Once, when an estimator and its clones spend for the second time.
         """
@@ -84,12 +89,12 @@ class PlannedRegression(PrivateEstimator):
         self._read_classes(features, y)
         request = self._posterior_request()
         make = partial(self._checked_run, n_features, names, request)
-
-        def run(made: _Run, settings: dict[str, Any]) -> Any:
-            return made.fit_plan.run(*self._records_of(features, y, made.units), **settings)
-
-        self._units = self._run_private(features, y, given, names, n_features, make, run).units
-        self._set_classes()
+        records = partial(self._records_of, features, y)
+        try:
+            self._units = self._run_private(features, y, given, names, n_features, make, records).units
+            self._set_classes()
+        finally:
+            vars(self).pop("_records", None)
         self.posterior_ = self._infer(request)
         size, blocks = n_features + bool(self.fit_intercept), self._n_blocks
         weights = self.posterior_.mean[: blocks * size].reshape(blocks, size)
@@ -109,7 +114,7 @@ class PlannedRegression(PrivateEstimator):
         request: PosteriorRequest,
         values: dict[str, Any],
         epsilon: float,
-    ) -> "_Run":
+    ) -> PreparedRun:
         """Return the plan of a fit with these values of the parameters, after refusing fits that would fail."""
         unknown = self.unknown or ()
         widths = {
@@ -128,7 +133,7 @@ class PlannedRegression(PrivateEstimator):
             response_scale=1.0 if self._model is LinearRegression else None,
         )
         plan.check(request, RunSettings(n_threads=self.n_threads, ledger=self.ledger))
-        return _Run(plan, units)
+        return PreparedRun(plan.mechanism, plan.run, units.bounds, units)
 
     def _made_model(self, units: Units, names: list[str] | None) -> Any:
         """Return the model of scaled columns."""
@@ -169,8 +174,9 @@ class PlannedRegression(PrivateEstimator):
         """Return draws of E[y | x], (draws, points), and of the parameters."""
         # First, as it refuses an estimator that is not fitted.
         points = self._points(X)
-        theta = self.posterior_.sample(_PREDICTION_DRAWS, seed=_SEED, space="unconstrained")
-        mean = self._units.outcomes(self._predicted(theta, self._units.features(points)))
+        theta = self.posterior_.sample(PREDICTION_DRAWS, seed=SEED, space="unconstrained")
+        units = cast(Units, self._units)
+        mean = units.outcomes(self._predicted(theta, units.features(points)))
         return mean, self.posterior_.constrain(theta)
 
     def _predicted(self, theta: FloatArray, points: FloatArray) -> FloatArray:
@@ -336,8 +342,8 @@ class BayesianLinearRegression(_Regressor):
             raise ValueError("target_bounds must have low < high")
         return float(low), float(high)
 
-    def _records_of(self, X: Any, y: Any, units: Units) -> tuple[Any, Any]:
-        features = _Features(X)
+    def _records_of(self, X: Any, y: Any, made: PreparedRun) -> tuple[Any, Any]:
+        features, units = _Features(X), cast(Units, made.units)
         return (
             DeferredArray(lambda: units.features(features.values)),
             DeferredArray(lambda: units.responses(as_numbers(y, len(features.values)))),
@@ -393,8 +399,8 @@ class BayesianPoissonRegression(_Regressor):
     ) -> None:
         self._keep_parameters(locals())
 
-    def _records_of(self, X: Any, y: Any, units: Units) -> tuple[Any, Any]:
-        features = _Features(X)
+    def _records_of(self, X: Any, y: Any, made: PreparedRun) -> tuple[Any, Any]:
+        features, units = _Features(X), cast(Units, made.units)
         return (
             DeferredArray(lambda: units.features(features.values)),
             DeferredArray(lambda: np.maximum(np.rint(as_numbers(y, len(features.values))), 0.0)),
@@ -404,34 +410,14 @@ class BayesianPoissonRegression(_Regressor):
         return np.asarray(mean.mean(axis=0))
 
 
-@dataclass(frozen=True, eq=False)
-class _Run:
-    """A private run with public settings, and the units of its records."""
-
-    fit_plan: FitPlan
-    units: Units
-
-    @property
-    def plan(self) -> Any:
-        """The mechanism's plan."""
-        return self.fit_plan.mechanism
-
-    @property
-    def bounds(self) -> FloatArray:
-        """The bounds of the features."""
-        return self.units.bounds
-
-
 class _Features:
     """X, read when it is first used."""
 
     def __init__(self, X: Any) -> None:
         self._X = X
-        self._values: FloatArray | None = None
 
-    @property
+    @cached_property
     def values(self) -> FloatArray:
-        if self._values is None:
-            self._values = as_features(self._X)
-            check_enough(len(self._values))
-        return self._values
+        features = as_features(self._X)
+        check_enough(len(features))
+        return features

@@ -1,4 +1,4 @@
-// NetworkSession and NetworkPasses as Python sees them: every argument is checked again here.
+// NetworkSession as Python sees it: every argument is checked again here.
 #pragma once
 
 #include <algorithm>
@@ -15,16 +15,11 @@ namespace dpinfer::bindings {
 
 namespace py = pybind11;
 
-// Keep the caller's arrays alive for as long as they are read.
+// Keeps the caller's arrays alive for as long as they are read.
 struct PyNetworkSession {
   Array<double> features;
   Array<double> response;
   NetworkSession session;
-};
-struct PyNetworkPasses {
-  Array<double> features;
-  Array<double> response;
-  NetworkPasses passes;
 };
 
 inline const NetworkKernelTable& network_kernels() {
@@ -92,38 +87,6 @@ inline py::array_t<double> network_plain_sum(PyNetworkSession& self, const Array
   const std::span<const std::int64_t> list = listed_rows(rows, self.features.shape(0));
   return filled<double>(self.session.length(),
                         [&](std::span<double> sum) { self.session.plain_sum(list, max_norm, sum); });
-}
-
-inline std::unique_ptr<PyNetworkPasses> make_network_passes(
-    const Array<double>& features, const Array<double>& response, int n_hidden, bool own_sites, double clip_norm,
-    double site_weight, const Array<double>& eta, const Array<double>& precision, const Array<double>& prior_precision,
-    const Array<double>& gamma, const Array<double>& prior_gamma) {
-  const NetworkRecords records = network_records(features, response);
-  const NetworkShape shape = network_shape(features, n_hidden);
-  const int n = shape.n_params();
-  return std::unique_ptr<PyNetworkPasses>(new PyNetworkPasses{
-      features, response,
-      NetworkPasses(network_kernels(), records, shape, own_sites, clip_norm, site_weight, flat("eta", eta, n),
-                    flat("precision", precision, n), flat("prior_precision", prior_precision, n),
-                    flat("gamma", gamma, 2), flat("prior_gamma", prior_gamma, 2))});
-}
-
-inline void network_passes_run(PyNetworkPasses& self, const Array<std::int64_t>& rows, double share, double step) {
-  const std::span<const std::int64_t> list = listed_rows(rows, self.features.shape(0));
-  py::gil_scoped_release unlocked;
-  self.passes.run(list, share, step);
-}
-
-inline py::tuple network_passes_state(const PyNetworkPasses& self) {
-  const int n = self.passes.n_params();
-  py::array_t<double> eta(n);
-  py::array_t<double> precision(n);
-  py::array_t<double> gamma(2);
-  const auto whole = [](py::array_t<double>& array) {
-    return std::span<double>(array.mutable_data(), static_cast<std::size_t>(array.size()));
-  };
-  self.passes.state(whole(eta), whole(precision), whole(gamma));
-  return py::make_tuple(eta, precision, gamma);
 }
 
 }  // namespace dpinfer::bindings

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from dpinfer.lab import _native as lab
 from dpinfer.mechanism import _native as mechanism
 from tests.reference.fuzzed_bindings import Binding, check_sum, odd_array
 
@@ -114,7 +115,7 @@ class NetworkPasses(_Session):
         count, d, hidden = rng.choice((0, 1, 2, 9)), rng.choice((1, 2, 9)), rng.choice((1, 2, 9))
         n = (d + 2) * hidden + 1
         precision = 1.0 + np.abs(self.array(rng, n)) if rng.random() < 0.5 else self.array(rng, n)
-        passes = mechanism.NetworkPasses(
+        passes = lab.NetworkPasses(
             features=self.array(rng, count, d), response=self.array(rng, count), n_hidden=self.value(rng, hidden),
             own_sites=self.value(rng, rng.random() < 0.5), clip_norm=self.value(rng, rng.choice((1.0, math.inf))),
             site_weight=self.value(rng, 1.0), eta=self.array(rng, n), precision=precision,

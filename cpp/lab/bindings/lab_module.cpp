@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 
 void bind_draw_moments(pybind11::module_& module);
+void bind_network_passes(pybind11::module_& module);
 void bind_simulated_runs(pybind11::module_& module);
 void bind_stationary(pybind11::module_& module);
 void bind_tarp(pybind11::module_& module);
@@ -10,6 +11,7 @@ PYBIND11_MODULE(_native, module) {
   module.doc() =
       "Batches of simulated runs of the mechanism, stationary covariances, and the counts of coverage tests.";
   bind_draw_moments(module);
+  bind_network_passes(module);
   bind_simulated_runs(module);
   bind_stationary(module);
   bind_tarp(module);

@@ -1,4 +1,4 @@
-// The network's records and the current step's public inputs: its private sums, and passes without privacy.
+// The network's records and the current step's public inputs: its private sums.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,9 @@ struct NetworkRecords {
   const double* response;
   std::int64_t n_rows;
 };
+
+// Writes numbers of every weight as padded rows, `filling` between them.
+void pad(const NetworkShape& shape, std::span<const double> source, double filling, AlignedVector<double>& target);
 
 // See NetworkTask.
 struct SiteWeights {
@@ -80,33 +83,6 @@ class NetworkSession {
   NetworkRecords records_;
   NetworkTask task_;
   AlignedVector<double> mean_, variance_, mean_scale_, variance_scale_;
-};
-
-// q, its prior and, for EP, every record's site: what passes over the records one at a time change.  Not private.
-class NetworkPasses {
- public:
-  // eta, precision and those of the prior: n_params each; gamma: shape and rate of the noise precision, and of its
-  // prior.  own_sites: EP's, which take 2 n_params numbers a record.
-  NetworkPasses(const NetworkKernelTable& network, const NetworkRecords& records, NetworkShape shape, bool own_sites,
-                double clip_norm, double site_weight, std::span<const double> eta, std::span<const double> precision,
-                std::span<const double> prior_precision, std::span<const double> gamma,
-                std::span<const double> prior_gamma);
-
-  int n_params() const { return pass_.task.shape.n_params(); }
-
-  // Works in the records of `order`, one after the other.  share, step: see NetworkPass.
-  void run(std::span<const std::int64_t> order, double share, double step);
-  // Moves the prior's precisions; q moves with them.
-  void set_prior(std::span<const double> prior_precision);
-  void state(std::span<double> eta, std::span<double> precision, std::span<double> gamma) const;
-
- private:
-  const NetworkKernelTable& network_;
-  NetworkRecords records_;
-  AlignedVector<double> eta_, precision_, prior_eta_, prior_precision_, scratch_, sites_;
-  double gamma_[2];
-  double prior_gamma_[2];
-  NetworkPass pass_{};
 };
 
 }  // namespace dpinfer

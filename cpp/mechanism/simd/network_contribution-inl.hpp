@@ -183,13 +183,5 @@ DPINFER_INLINE void clip_sites(int length, double bound, double* out) {
   for (int k = whole; k < length; ++k) out[k] *= factor;
 }
 
-void contribution(const NetworkTask& task, const double* x, double y, double* scratch, double* out) {
-  const int n = task.shape.n_hidden;
-  contribute(task, x, y, {n, n, task.shape.n_params()}, scratch, out);
-  if (task.output == NetworkOutput::site && task.site_norm < 1e300) {
-    clip_sites(2 * task.shape.n_params(), task.site_norm, out);
-  }
-}
-
 }  // namespace
 }  // namespace dpinfer::DPINFER_SIMD_VARIANT

@@ -61,30 +61,10 @@ struct NetworkTask {
   int scratch_length() const { return 10 * shape.pad + 8; }
 };
 
-// The state of a pass over the records one at a time.  eta and precision are those of q; a record's site is removed
-// from q before the record is worked on, and what it has become is added.
-struct NetworkPass {
-  NetworkTask task;                   // its mean and variance point into scratch
-  double* eta = nullptr;              // padded
-  double* precision = nullptr;        // padded
-  const double* prior_eta = nullptr;  // padded
-  const double* prior_precision = nullptr;
-  double* noise_gamma = nullptr;        // shape and rate of the noise precision's gamma distribution
-  const double* prior_gamma = nullptr;  // the same of its prior
-  double site_share = 0.0;  // the record's share of q over prior: 1 / N (SEP), 0 (ADF); ignored where it has its own
-  double step = 1.0;        // how far q moves towards the record's new site: gamma / N; 1 for standard SEP, ADF and EP
-  double clip_norm = NetworkTask::kNone;  // of (a t, site_weight b t)
-
-  int scratch_length() const { return task.scratch_length() + 6 * task.shape.padded_length(); }
-};
-
 struct NetworkKernelTable {
   const char* name;
   // Writes task.length() numbers; `scratch` holds task.scratch_length().
   void (*contribution)(const NetworkTask& task, const double* x, double y, double* scratch, double* out);
-  // Works in one record.  `site` is the record's own (eta and precision, padded, then the gamma's shape and rate), or
-  // nullptr for the shared one.
-  void (*update)(const NetworkPass& pass, const double* x, double y, double* site, double* scratch);
 };
 
 // As kernel_table (kernel_table.hpp).

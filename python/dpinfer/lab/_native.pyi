@@ -5,6 +5,26 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 
+class NetworkPasses:
+    def __init__(
+        self,
+        *,
+        features: FloatArray,
+        response: FloatArray,
+        n_hidden: int,
+        own_sites: bool,
+        clip_norm: float,
+        site_weight: float,
+        eta: FloatArray,
+        precision: FloatArray,
+        prior_precision: FloatArray,
+        gamma: FloatArray,
+        prior_gamma: FloatArray,
+    ) -> None: ...
+    def run(self, rows: npt.NDArray[np.int64], share: float, step: float) -> None: ...
+    def set_prior(self, prior_precision: FloatArray) -> None: ...
+    def state(self) -> tuple[FloatArray, FloatArray, FloatArray]: ...
+
 def simulate_glm(**arguments: Any) -> dict[str, Any]: ...
 def simulate_conjugate(**arguments: Any) -> dict[str, Any]: ...
 def tarp_counts(

@@ -98,26 +98,6 @@ class NetworkSession:
     @property
     def lattice_step(self) -> float: ...
 
-class NetworkPasses:
-    def __init__(
-        self,
-        *,
-        features: Floats,
-        response: Floats,
-        n_hidden: int,
-        own_sites: bool,
-        clip_norm: float,
-        site_weight: float,
-        eta: Floats,
-        precision: Floats,
-        prior_precision: Floats,
-        gamma: Floats,
-        prior_gamma: Floats,
-    ) -> None: ...
-    def run(self, rows: Ints, share: float, step: float) -> None: ...
-    def set_prior(self, prior_precision: Floats) -> None: ...
-    def state(self) -> tuple[Floats, Floats, Floats]: ...
-
 class SiteSession:
     def set_state(
         self, *, cavity_loc: Floats, cavity_cov: Floats, centre: Floats, neutral: Floats, block_weight: float

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.reference import network_oracles as oracle
 
+from dpinfer.lab import _native as lab_native
 from dpinfer.mechanism import _native
 
 KEY = bytes(range(32))
@@ -185,7 +186,7 @@ def test_passes_follow_the_record_by_record_oracle(method):
     gamma, prior_gamma = np.array([8.0, 5.0]), np.array([6.0, 6.0])
     share, step = {"adf": (0.0, 1.0), "ep": (0.0, 1.0), "damped": (1 / n, 3 / n)}.get(method, (1 / n, 1.0))
     clip = 0.4 if method == "clipped" else np.inf
-    native = _native.NetworkPasses(
+    native = lab_native.NetworkPasses(
         features=X, response=y, n_hidden=hidden, own_sites=method == "ep", clip_norm=clip, site_weight=0.3, eta=eta,
         precision=precision, prior_precision=prior_precision, gamma=gamma, prior_gamma=prior_gamma,
     )  # fmt: skip

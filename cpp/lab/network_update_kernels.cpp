@@ -1,10 +1,10 @@
+// The kernels of one instruction set.  Compiled once per variant; see simd.hpp for the rules this file obeys.
+//
 // One record worked into q, without noise: ADF, SEP and EP differ in what is removed from q first and how far it moves.
-#pragma once
-
 #include "common/simd.hpp"
 #include "common/special.hpp"
+#include "lab/network_passes.hpp"
 #include "mechanism/simd/network_contribution-inl.hpp"
-#include "mechanism/simd/network_kernels.hpp"
 
 namespace dpinfer::DPINFER_SIMD_VARIANT {
 namespace {
@@ -122,4 +122,8 @@ void update(const NetworkPass& pass, const double* x, double y, double* site, do
 }
 
 }  // namespace
+
+extern const NetworkUpdates kNetworkUpdates;
+const NetworkUpdates kNetworkUpdates = {DPINFER_VARIANT_NAME, update};
+
 }  // namespace dpinfer::DPINFER_SIMD_VARIANT

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 
 from dpinfer._sinks import printable
-from dpinfer._validate import check_float_array, check_integer, check_interval
+from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import (
     Adjacency,
     Composed,
@@ -397,15 +397,13 @@ class Release(Stated):
         """Number of model parameters n; None if only the model has it."""
         return None
 
-    def _check_arrays(self, shapes: Mapping[str, tuple[int, ...]], positive: tuple[str, ...] = ()) -> None:
-        """Check shapes and signs, and store views that cannot be written to."""
-        for name, shape in shapes.items():
-            array = check_float_array(name, getattr(self, name), shape).view()
-            array.flags.writeable = False
-            object.__setattr__(self, name, array)
-        for name in positive:
-            if not np.all(getattr(self, name) > 0.0):
-                raise ValueError(f"{name} must be positive")
+    def _check_fields(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Check and store every field with a :class:`Shape` or a :class:`Range`; return the lengths of all axes."""
+        found = dict(sizes)
+        for item in fields(self):
+            for rule in getattr(item.type, "__metadata__", ()):
+                object.__setattr__(self, item.name, rule.checked(item.name, getattr(self, item.name), found))
+        return found
 
     def _check_names(self, size: int) -> None:
         """Check the names of `size` parameters and the number of records."""

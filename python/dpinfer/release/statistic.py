@@ -1,13 +1,12 @@
 """The release of a sufficient-statistic mechanism: noisy sums, their Laplace scales, and public facts."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
-
-import numpy as np
+from typing import Annotated, ClassVar
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_float_array, check_integer
+from dpinfer._validate import check_integer
 from dpinfer.accounting import Adjacency, Event
+from dpinfer.release.fields import Shape
 from dpinfer.release.guarantee import Release
 
 
@@ -37,9 +36,8 @@ class StatisticRelease(Release):
     """
 
     method: str
-    names: tuple[str, ...]
-    noisy_statistics: FloatArray
-    laplace_scale: FloatArray
+    noisy_statistics: Annotated[FloatArray, Shape("s")]
+    laplace_scale: Annotated[FloatArray, Shape("s", positive=True)]
     n_records: int
     event: Event
     adjacency: Adjacency = field()
@@ -51,13 +49,7 @@ class StatisticRelease(Release):
         put = object.__setattr__
         if not isinstance(self.method, str):
             raise TypeError(f"method must be a string, got {type(self.method).__name__}")
-        width = len(self.names)
-        for name in ("noisy_statistics", "laplace_scale"):
-            array = check_float_array(name, getattr(self, name), (width,)).copy()
-            array.flags.writeable = False
-            put(self, name, array)
-        if not np.all(self.laplace_scale > 0.0):
-            raise ValueError("laplace_scale must be positive")
+        self._check_fields({"s": len(self.names)})
         put(self, "names", tuple(self.names))
         put(self, "n_records", check_integer("n_records", self.n_records, 1))
         self._check_guarantee()

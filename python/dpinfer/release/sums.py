@@ -2,14 +2,15 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from scipy.special import ndtri
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, GaussianEvent, NonPrivateEvent, PureEvent
+from dpinfer.release.fields import POSITIVE, Shape
 from dpinfer.release.guarantee import Release
 
 # The lattice rounds the largest norm by less than one part in 2**30, and the square root of a norm by less.
@@ -43,11 +44,10 @@ class SumRelease(Release):
         As in :class:`dpinfer.Release`; `settings` names what the sums are a table of, and `model_spec` is empty.
     """
 
-    names: tuple[str, ...]
-    noisy_sums: FloatArray
+    noisy_sums: Annotated[FloatArray, Shape("s")]
     noise: str
-    noise_scale: float
-    max_norm: float
+    noise_scale: Annotated[float, POSITIVE]
+    max_norm: Annotated[float, POSITIVE]
     event: Event
     adjacency: Adjacency = field()
     n_records: int | None = None
@@ -60,12 +60,8 @@ class SumRelease(Release):
         put(self, "names", tuple(self.names))
         if not self.names or not all(isinstance(name, str) for name in self.names):
             raise ValueError("names must hold at least one string")
-        array = check_float_array("noisy_sums", self.noisy_sums, (len(self.names),)).copy()
-        array.flags.writeable = False
-        put(self, "noisy_sums", array)
+        self._check_fields({"s": len(self.names)})
         check_choice("noise", self.noise, ("gaussian", "laplace"))
-        for name in ("noise_scale", "max_norm"):
-            put(self, name, check_interval(name, getattr(self, name), 0.0))
         if self.n_records is not None:
             put(self, "n_records", check_integer("n_records", self.n_records, 1))
         self._check_guarantee()

@@ -1,28 +1,17 @@
 """The release of a private Newton run of a regression without a scale: noisy second moments, curvature and scores."""
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_float_array, check_interval
-from dpinfer.release.newton.linear import SumsOfPasses, no_means
-
-_POSITIVE = ("moment_stddev", "moment_bounds", "localise_score_stddev", "score_stddev")
-_POSITIVE_NUMBERS = (
-    "slope_stddev",
-    "score_radius",
-    "localise_clip",
-    "localise_residual_bound",
-    "clip",
-    "residual_bound",
-    "slope_bound",
-)
+from dpinfer.release.fields import POSITIVE, Shape
+from dpinfer.release.newton.linear import RegressionSums
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GlmNewtonRelease(SumsOfPasses):
+class GlmNewtonRelease(RegressionSums):
     """Everything a private Newton run of a logistic, probit or Poisson regression has published.
 
     Sums are divided by the public number of records.  With z, w, B and u as in :class:`NewtonRelease`, r = y - E[y | x]
@@ -67,68 +56,24 @@ class GlmNewtonRelease(SumsOfPasses):
         As in :class:`dpinfer.Release`.
     """
 
-    counts: FloatArray
-    counts_stddev: float
-    edges: FloatArray
-    transforms: FloatArray
-    moments: FloatArray
-    moment_stddev: FloatArray
-    moment_bounds: FloatArray
-    localise_positions: FloatArray
-    localise_scores: FloatArray
-    localise_score_stddev: FloatArray
-    localise_clip: float
-    localise_residual_bound: float
-    score_transform: FloatArray
-    score_radius: float
-    slope: FloatArray
-    slope_stddev: float
-    slope_position: FloatArray
-    positions: FloatArray
-    scores: FloatArray
-    score_stddev: FloatArray
-    clip: float
-    residual_bound: float
-    slope_bound: float
-    names: tuple[str, ...]
-    n_records: int
-    means: FloatArray = field(default_factory=no_means)
-    means_stddev: FloatArray = field(default_factory=no_means)
-    means_bounds: FloatArray = field(default_factory=no_means)
+    localise_positions: Annotated[FloatArray, Shape("L d")]
+    localise_scores: Annotated[FloatArray, Shape("L d")]
+    localise_score_stddev: Annotated[FloatArray, Shape("L", positive=True)]
+    localise_clip: Annotated[float, POSITIVE]
+    localise_residual_bound: Annotated[float, POSITIVE]
+    score_transform: Annotated[FloatArray, Shape("d d")]
+    score_radius: Annotated[float, POSITIVE]
+    slope: Annotated[FloatArray, Shape("d d")]
+    slope_stddev: Annotated[float, POSITIVE]
+    slope_position: Annotated[FloatArray, Shape("d")]
+    clip: Annotated[float, POSITIVE]
+    residual_bound: Annotated[float, POSITIVE]
+    slope_bound: Annotated[float, POSITIVE]
 
     format_name: ClassVar[str] = "dpinfer-glm-newton-release"
 
     def __post_init__(self) -> None:
-        rounds, d, _ = check_float_array("transforms", self.transforms, (None, None, None)).shape
-        steps = check_float_array("positions", self.positions, (None, d)).shape[0]
-        localise = check_float_array("localise_positions", self.localise_positions, (None, d)).shape[0]
-        if rounds < 1 or steps < 1 or localise < 1:
-            raise ValueError("a release must hold at least one matrix and one score of each kind")
-        shares = check_float_array("counts", self.counts, (None,)).size
-        shapes: dict[str, tuple[int, ...]] = {
-            "counts": (shares,),
-            "edges": (max(shares - 1, 0),),
-            "transforms": (rounds, d, d),
-            "moments": (rounds, d, d),
-            "moment_stddev": (rounds,),
-            "moment_bounds": (rounds,),
-            "localise_positions": (localise, d),
-            "localise_scores": (localise, d),
-            "localise_score_stddev": (localise,),
-            "score_transform": (d, d),
-            "slope": (d, d),
-            "slope_position": (d,),
-            "positions": (steps, d),
-            "scores": (steps, d),
-            "score_stddev": (steps,),
-        }
-        self._check_arrays(shapes, _POSITIVE)
-        self._check_means(self.means, d)
-        for name in _POSITIVE_NUMBERS:
-            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
-        least = check_interval("counts_stddev", self.counts_stddev, 0.0, low_open=shares > 0)
-        object.__setattr__(self, "counts_stddev", least)
-        self._check_names(d)
+        self._check_names(self._check_regression()["d"])
         self._check_event()
         self._check_guarantee()
 
@@ -153,11 +98,6 @@ class GlmNewtonRelease(SumsOfPasses):
             [self.slope_bound * self.score_radius**2],
         )
         return np.concatenate(stddev) * self.n_records, np.concatenate(norms)
-
-    @property
-    def n_coef(self) -> int:
-        """Number of weights d."""
-        return int(self.positions.shape[1])
 
     def __repr__(self) -> str:
         model = self.model_spec.get("kind", "unknown model")

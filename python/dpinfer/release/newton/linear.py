@@ -1,19 +1,19 @@
 """The release of a private Newton run: noisy second moments, scores at a few points, and their known noise."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_float_array, check_integer, check_interval
+from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import Composed, GaussianEvent, NonPrivateEvent
+from dpinfer.release.fields import POSITIVE, Range, Shape
 from dpinfer.release.guarantee import Release
-
-_POSITIVE = ("moment_stddev", "moment_bounds", "score_stddev", "clips", "scale_stddev", "scale_units")
 
 # Of the pass for declared means, which not every run makes.
 MEANS = ("means", "means_stddev", "means_bounds")
+_OF_MEANS = (Shape("passes", positive=True), Shape("passes", positive=True))
 
 _SPREAD_LEVEL = 0.68  # P(|r| < 1) of a standard normal r
 
@@ -23,33 +23,23 @@ def no_means() -> FloatArray:
     return np.empty(0)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SumsOfPasses(Release):
     """Base of the releases of private Newton runs: their event must be one Gaussian sum for each pass.
 
     **Privacy.** Post-processing: reads only what the release holds.
     """
 
-    names: tuple[str, ...]
     n_records: int
-    transforms: FloatArray
-    moments: FloatArray
-    moment_stddev: FloatArray
-    moment_bounds: FloatArray
-    positions: FloatArray
-    scores: FloatArray
-    score_stddev: FloatArray
+    positions: Annotated[FloatArray, Shape("T d")]
+    scores: Annotated[FloatArray, Shape("T d")]
+    score_stddev: Annotated[FloatArray, Shape("T", positive=True)]
     _part_name: ClassVar[str] = "sums of a private Newton run"
     _released: ClassVar[str] = "all its sums"
 
     def _sums(self) -> tuple[FloatArray, FloatArray]:
         """Return each pass's noise and the largest norm that a record's contribution may have there, in order."""
         raise NotImplementedError
-
-    def _check_means(self, means: FloatArray, d: int) -> None:
-        """Check the arrays of the means, from one pass or none."""
-        passes = min(np.size(means), 1)
-        shapes = ((passes, d) if passes else (0,), (passes,), (passes,))
-        self._check_arrays(dict(zip(MEANS, shapes, strict=True)), MEANS[1:])
 
     def _check_event(self) -> None:
         """Refuse an event with different sums, or with more noise than these have."""
@@ -75,7 +65,42 @@ class SumsOfPasses(Release):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NewtonRelease(SumsOfPasses):
+class RegressionSums(SumsOfPasses):
+    """What the releases of regressions share: counts of responses, means and second moments, see the subclasses.
+
+    **Privacy.** Post-processing: reads only what the release holds.
+    """
+
+    counts: Annotated[FloatArray, Shape("m")]
+    counts_stddev: float
+    edges: Annotated[FloatArray, Shape("m-1")]
+    transforms: Annotated[FloatArray, Shape("K d d")]
+    moments: Annotated[FloatArray, Shape("K d d")]
+    moment_stddev: Annotated[FloatArray, Shape("K", positive=True)]
+    moment_bounds: Annotated[FloatArray, Shape("K", positive=True)]
+    means: FloatArray = field(default_factory=no_means)
+    means_stddev: FloatArray = field(default_factory=no_means)
+    means_bounds: FloatArray = field(default_factory=no_means)
+
+    def _check_regression(self, **sizes: int) -> dict[str, int]:
+        """Check all fields, the means from one pass or none; return the lengths of axes."""
+        bins = int(np.size(self.counts))
+        found = self._check_fields({"m": bins, "m-1": max(bins - 1, 0)} | sizes)
+        least = check_interval("counts_stddev", self.counts_stddev, 0.0, low_open=bins > 0)
+        object.__setattr__(self, "counts_stddev", least)
+        passes = {"passes": min(int(np.size(self.means)), 1), "d": found["d"]}
+        for name, shape in zip(MEANS, (Shape("passes d" if passes["passes"] else "passes"), *_OF_MEANS), strict=True):
+            object.__setattr__(self, name, shape.checked(name, getattr(self, name), passes))
+        return found
+
+    @property
+    def n_coef(self) -> int:
+        """Number of weights d."""
+        return int(self.positions.shape[1])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NewtonRelease(RegressionSums):
     """Everything a private Newton run of a linear regression has published.
 
     Sums are divided by the public number of records.  With z = transforms[-1] x, w = min(1, B**2 / z'z), B =
@@ -115,63 +140,24 @@ class NewtonRelease(SumsOfPasses):
         As in :class:`dpinfer.Release`; `event` is the composition of a Gaussian sum for each pass, in order.
     """
 
-    counts: FloatArray
-    counts_stddev: float
-    edges: FloatArray
-    transforms: FloatArray
-    moments: FloatArray
-    moment_stddev: FloatArray
-    moment_bounds: FloatArray
-    positions: FloatArray
-    scores: FloatArray
-    score_stddev: FloatArray
-    clips: FloatArray
-    scale_scores: FloatArray
-    scale_stddev: FloatArray
-    scale_units: FloatArray
-    scale_centre: float
+    clips: Annotated[FloatArray, Shape("T", positive=True)]
+    scale_scores: Annotated[FloatArray, Shape("T")]
+    scale_stddev: Annotated[FloatArray, Shape("T", positive=True)]
+    scale_units: Annotated[FloatArray, Shape("T", positive=True)]
+    scale_centre: Annotated[float, Range(0.0, 1.0)]
     n_measured: int
-    response_scale: float
-    names: tuple[str, ...]
-    n_records: int
-    means: FloatArray = field(default_factory=no_means)
-    means_stddev: FloatArray = field(default_factory=no_means)
-    means_bounds: FloatArray = field(default_factory=no_means)
+    response_scale: Annotated[float, POSITIVE]
 
     format_name: ClassVar[str] = "dpinfer-newton-release"
 
     def __post_init__(self) -> None:
-        put = object.__setattr__
-        transforms = check_float_array("transforms", self.transforms, (None, None, None))
-        rounds, d, _ = transforms.shape
-        steps = check_float_array("positions", self.positions, (None, d)).shape[0]
-        bins = check_float_array("counts", self.counts, (None,)).shape[0]
-        if rounds < 1 or steps < 1 or bins < 2:
-            raise ValueError("a release must hold at least one matrix, one score and two counts")
-        shapes: dict[str, tuple[int, ...]] = {
-            "counts": (bins,),
-            "edges": (bins - 1,),
-            "transforms": (rounds, d, d),
-            "moments": (rounds, d, d),
-            "moment_stddev": (rounds,),
-            "moment_bounds": (rounds,),
-            "positions": (steps, d),
-            "scores": (steps, d),
-            "score_stddev": (steps,),
-            "clips": (steps,),
-            "scale_scores": (steps,),
-            "scale_stddev": (steps,),
-            "scale_units": (steps,),
-        }
-        self._check_arrays(shapes, _POSITIVE)
-        self._check_means(self.means, d)
+        sizes = self._check_regression()
+        if sizes["m"] < 2:
+            raise ValueError("counts must hold at least two shares")
         if not np.all(np.diff(self.edges) > 0.0) or self.edges[0] <= 0.0:
             raise ValueError("edges must be positive and increase")
-        put(self, "counts_stddev", check_interval("counts_stddev", self.counts_stddev, 0.0))
-        put(self, "scale_centre", check_interval("scale_centre", self.scale_centre, 0.0, 1.0))
-        put(self, "n_measured", check_integer("n_measured", self.n_measured, 1, steps))
-        put(self, "response_scale", check_interval("response_scale", self.response_scale, 0.0))
-        self._check_names(d + 1)
+        object.__setattr__(self, "n_measured", check_integer("n_measured", self.n_measured, 1, sizes["T"]))
+        self._check_names(sizes["d"] + 1)
         self._check_event()
         self._check_guarantee()
 
@@ -181,11 +167,6 @@ class NewtonRelease(SumsOfPasses):
         bounds = self.moment_bounds
         norms = np.concatenate(([1.0], self.means_bounds, np.square(bounds), self.clips * bounds[-1]))
         return stddev * self.n_records, norms
-
-    @property
-    def n_coef(self) -> int:
-        """Number of weights d."""
-        return int(self.positions.shape[1])
 
     @property
     def response_spread(self) -> float:

@@ -1,24 +1,13 @@
 """The release of a private Newton run of a user's own model: noisy centred scores, slopes, and their known noise."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_float_array, check_interval
+from dpinfer.release.fields import AT_LEAST_ZERO, POSITIVE, Range, Shape
 from dpinfer.release.newton.linear import SumsOfPasses
-
-_POSITIVE = (
-    "tally_stddev",
-    "localise_stddev",
-    "localise_bounds",
-    "matrix_stddev",
-    "matrix_bounds",
-    "score_stddev",
-    "score_bounds",
-    "prior_scale",
-)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -88,81 +77,52 @@ class OwnNewtonRelease(SumsOfPasses):
     # A matrix is bounded by this times the squared score that a record's weight allows.
     matrix_factor: ClassVar[float] = 1.5
 
-    localise_positions: FloatArray
-    localise_transforms: FloatArray
-    localise_scores: FloatArray
-    localise_stddev: FloatArray
-    localise_bounds: FloatArray
-    matrices: FloatArray
-    matrix_stddev: FloatArray
-    matrix_bounds: FloatArray
-    score_share: float
-    transform: FloatArray
-    slope: FloatArray
-    slope_stddev: float
-    slope_bound: float
-    slope_spread: float
-    slope_position: FloatArray
-    positions: FloatArray
-    scores: FloatArray
-    score_stddev: FloatArray
-    score_bounds: FloatArray
-    variance_ratio: float
-    squared_shift: float = 0.0
-    centre_share: float = 0.0
-    prior_mean: FloatArray
-    prior_scale: FloatArray
-    count_shares: FloatArray = field(default_factory=lambda: np.zeros(3))
-    norm_edges: FloatArray = field(default_factory=lambda: np.zeros(0))
-    norm_shares: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))
-    norm_stddev: FloatArray = field(default_factory=lambda: np.zeros(0))
-    tallies: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
-    tally_stddev: FloatArray = field(default_factory=lambda: np.zeros(0))
-    expected_slopes: FloatArray = field(default_factory=lambda: np.zeros(0))
-    square: float = 0.0
-    square_slope: FloatArray = field(default_factory=lambda: np.zeros(0))
-    square_variance: float = 0.0
-    names: tuple[str, ...]
-    n_records: int
+    localise_positions: Annotated[FloatArray, Shape("L d")]
+    localise_transforms: Annotated[FloatArray, Shape("L d d")]
+    localise_scores: Annotated[FloatArray, Shape("L d")]
+    localise_stddev: Annotated[FloatArray, Shape("L", positive=True)]
+    localise_bounds: Annotated[FloatArray, Shape("L", positive=True)]
+    matrices: Annotated[FloatArray, Shape("L d d")]
+    matrix_stddev: Annotated[FloatArray, Shape("L", positive=True)]
+    matrix_bounds: Annotated[FloatArray, Shape("L", positive=True)]
+    score_share: Annotated[float, Range(0.0, 1.0)]
+    transform: Annotated[FloatArray, Shape("d d")]
+    slope: Annotated[FloatArray, Shape("d d")]
+    slope_stddev: Annotated[float, POSITIVE]
+    slope_bound: Annotated[float, POSITIVE]
+    slope_spread: Annotated[float, POSITIVE]
+    slope_position: Annotated[FloatArray, Shape("d")]
+    score_bounds: Annotated[FloatArray, Shape("T", positive=True)]
+    variance_ratio: Annotated[float, POSITIVE]
+    squared_shift: Annotated[float, AT_LEAST_ZERO] = 0.0
+    centre_share: Annotated[float, AT_LEAST_ZERO] = 0.0
+    prior_mean: Annotated[FloatArray, Shape("d")]
+    prior_scale: Annotated[FloatArray, Shape("d", positive=True)]
+    count_shares: Annotated[FloatArray, Shape("3")] = field(default_factory=lambda: np.zeros(3))
+    norm_edges: Annotated[FloatArray, Shape("edges")] = field(default_factory=lambda: np.zeros(0))
+    norm_shares: Annotated[FloatArray, Shape("counted bins")] = field(default_factory=lambda: np.zeros((0, 1)))
+    norm_stddev: Annotated[FloatArray, Shape("counted")] = field(default_factory=lambda: np.zeros(0))
+    tallies: Annotated[FloatArray, Shape("tallied 2")] = field(default_factory=lambda: np.zeros((0, 2)))
+    tally_stddev: Annotated[FloatArray, Shape("tallied", positive=True)] = field(default_factory=lambda: np.zeros(0))
+    expected_slopes: Annotated[FloatArray, Shape("matrices")] = field(default_factory=lambda: np.zeros(0))
+    square: Annotated[float, AT_LEAST_ZERO] = 0.0
+    square_slope: Annotated[FloatArray, Shape("slopes")] = field(default_factory=lambda: np.zeros(0))
+    square_variance: Annotated[float, AT_LEAST_ZERO] = 0.0
 
     format_name: ClassVar[str] = "dpinfer-own-newton-release"
 
     def __post_init__(self) -> None:
-        found, n = check_float_array("localise_positions", self.localise_positions, (None, None)).shape
-        steps = check_float_array("positions", self.positions, (None, n)).shape[0]
-        if steps < 1 or found < 1 or n < 1:
-            raise ValueError("a release must hold at least one localising pass and one measurement")
-        shapes: dict[str, tuple[int, ...]] = {
-            "localise_positions": (found, n),
-            "localise_transforms": (found, n, n),
-            "localise_scores": (found, n),
-            "localise_stddev": (found,),
-            "localise_bounds": (found,),
-            "matrices": (found, n, n),
-            "matrix_stddev": (found,),
-            "matrix_bounds": (found,),
-            "transform": (n, n),
-            "slope": (n, n),
-            "slope_position": (n,),
-            "positions": (steps, n),
-            "scores": (steps, n),
-            "score_stddev": (steps,),
-            "score_bounds": (steps,),
-            "prior_mean": (n,),
-            "prior_scale": (n,),
-            **self._count_shapes(found + 1 + steps),
-            **self._tally_shapes(found + 1, steps, n),
-        }
-        self._check_arrays(shapes, _POSITIVE)
+        found, steps, edges = (len(np.atleast_1d(x)) for x in (self.matrices, self.scores, self.norm_edges))
+        tallied = steps if self.tallied else 0
+        sizes = {"edges": edges, "bins": edges + 1, "counted": found + 1 + steps if edges else 0, "tallied": tallied}
+        sizes |= (
+            {"matrices": found + 1, "slopes": np.size(self.slope_position)} if tallied else {"matrices": 0, "slopes": 0}
+        )
+        n = self._check_fields(sizes)["d"]
         if np.any(self.count_shares < 0.0) or np.any(self.count_shares >= 1.0):
             raise ValueError("count_shares must be in [0, 1)")
         if not (np.all(self.norm_edges > 0.0) and np.all(np.diff(self.norm_edges) > 0.0)):
             raise ValueError("norm_edges must be positive and increase")
-        for name in ("slope_stddev", "slope_bound", "slope_spread", "variance_ratio"):
-            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
-        for name in ("squared_shift", "centre_share", "square", "square_variance"):
-            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0, low_open=False))
-        object.__setattr__(self, "score_share", check_interval("score_share", self.score_share, 0.0, 1.0))
         self._check_names(n)
         self._check_event()
         self._check_guarantee()
@@ -192,25 +152,6 @@ class OwnNewtonRelease(SumsOfPasses):
             tallied = self.tally_stddev * np.sqrt(0.5 * counted[2]) * self.n_records
             noise[-tallied.size :] = np.minimum(noise[-tallied.size :], tallied)
         return noise, np.ones(noise.size)
-
-    def _tally_shapes(self, matrices: int, steps: int, n: int) -> dict[str, tuple[int, ...]]:
-        tallied = steps if self.tallied else 0
-        return {
-            "tallies": (tallied, 2),
-            "tally_stddev": (tallied,),
-            "expected_slopes": (matrices if self.tallied else 0,),
-            "square_slope": (n if self.tallied else 0,),
-        }
-
-    def _count_shapes(self, passes: int) -> dict[str, tuple[int, ...]]:
-        edges = check_float_array("norm_edges", self.norm_edges, (None,)).shape[0]
-        counted = passes if edges else 0
-        return {
-            "count_shares": (3,),
-            "norm_edges": (edges,),
-            "norm_shares": (counted, edges + 1),
-            "norm_stddev": (counted,),
-        }
 
     @property
     def clipped(self) -> bool:

@@ -1,43 +1,14 @@
 """The release of a private Newton run for the population's coefficients: noisy matrices, scores and shares of sizes."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_float_array, check_interval
-from dpinfer.release.newton.linear import SumsOfPasses, no_means
-
-_POSITIVE = (
-    "moment_stddev",
-    "moment_bounds",
-    "localise_score_stddev",
-    "localise_bounds",
-    "score_stddev",
-    "score_bounds",
-)
-_OWN_POSITIVE = (
-    "localise_stddev",
-    "localise_bounds",
-    "matrix_stddev",
-    "matrix_bounds",
-    "score_stddev",
-    "score_bounds",
-    "prior_scale",
-)
-_POSITIVE_NUMBERS = (
-    "lengths_stddev",
-    "length_unit",
-    "bread_stddev",
-    "bread_bound",
-    "sizes_stddev",
-    "size_unit",
-    "score_bound",
-    "meat_stddev",
-)
+from dpinfer.release.fields import POSITIVE, Range, Shape
+from dpinfer.release.newton.linear import RegressionSums, SumsOfPasses, no_means
 
 
 def no_directions() -> FloatArray:
@@ -45,52 +16,33 @@ def no_directions() -> FloatArray:
     return np.empty((0, 0))
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PopulationSums(SumsOfPasses):
-    """What the releases for the population's coefficients share: bread, sizes, scores and meat.
+    """What the releases for the population's coefficients share: bread, sizes, scores and meat; see the subclasses.
 
     **Privacy.** Post-processing: reads only what the release holds.
     """
 
-    lengths: FloatArray
-    lengths_stddev: float
-    length_unit: float
-    bread_transform: FloatArray
-    bread: FloatArray
-    bread_stddev: float
-    bread_bound: float
-    bread_position: FloatArray
-    score_transform: FloatArray
-    sizes: FloatArray
-    sizes_stddev: float
-    size_unit: float
-    score_bound: float
-    meat: FloatArray
-    meat_stddev: float
-    meat_position: FloatArray
-    score_bounds: FloatArray
-    settings: Mapping[str, Any]
-
-    def _shapes(self, d: int, steps: int) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of what is shared."""
-        cells = check_float_array("sizes", self.sizes, (None,)).size
-        return {
-            "lengths": (cells,),
-            "bread_transform": (d, d),
-            "bread": (d, d),
-            "bread_position": (d,),
-            "score_transform": (d, d),
-            "sizes": (cells,),
-            "positions": (steps, d),
-            "scores": (steps, d),
-            "score_stddev": (steps,),
-            "score_bounds": (steps,),
-            "meat": (d, d),
-            "meat_position": (d,),
-        }
-
-    def _check_numbers(self) -> None:
-        for name in _POSITIVE_NUMBERS:
-            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
+    lengths: Annotated[FloatArray, Shape("cells")]
+    lengths_stddev: Annotated[float, POSITIVE]
+    length_unit: Annotated[float, POSITIVE]
+    bread_transform: Annotated[FloatArray, Shape("d d")]
+    bread: Annotated[FloatArray, Shape("d d")]
+    bread_stddev: Annotated[float, POSITIVE]
+    bread_bound: Annotated[float, POSITIVE]
+    bread_position: Annotated[FloatArray, Shape("d")]
+    score_transform: Annotated[FloatArray, Shape("d d")]
+    localise_positions: Annotated[FloatArray, Shape("L d")]
+    localise_scores: Annotated[FloatArray, Shape("L d")]
+    localise_bounds: Annotated[FloatArray, Shape("L", positive=True)]
+    sizes: Annotated[FloatArray, Shape("cells")]
+    sizes_stddev: Annotated[float, POSITIVE]
+    size_unit: Annotated[float, POSITIVE]
+    score_bound: Annotated[float, POSITIVE]
+    score_bounds: Annotated[FloatArray, Shape("T", positive=True)] = field(default_factory=no_means)
+    meat: Annotated[FloatArray, Shape("d d")]
+    meat_stddev: Annotated[float, POSITIVE]
+    meat_position: Annotated[FloatArray, Shape("d")]
 
     @property
     def _bread_sums(self) -> list[tuple[float, float]]:
@@ -113,7 +65,7 @@ class PopulationSums(SumsOfPasses):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PopulationRelease(PopulationSums):
+class PopulationRelease(RegressionSums, PopulationSums):
     """Everything a private Newton run for the population's coefficients has published.
 
     Sums are divided by the public number of records.  With x the features, r = y - E[y | x] at the weights of a point u
@@ -175,88 +127,25 @@ class PopulationRelease(PopulationSums):
         If a field has the wrong type, shape or range, or `event` claims other sums or less noise than these.
     """
 
-    counts: FloatArray
-    counts_stddev: float
-    edges: FloatArray
-    transforms: FloatArray
-    moments: FloatArray
-    moment_stddev: FloatArray
-    moment_bounds: FloatArray
-    lengths: FloatArray
-    lengths_stddev: float
-    length_unit: float
-    bread_transform: FloatArray
-    bread: FloatArray
-    bread_stddev: float
-    bread_bound: float
-    bread_position: FloatArray
-    score_transform: FloatArray
-    localise_positions: FloatArray
-    localise_scores: FloatArray
-    localise_score_stddev: FloatArray
-    localise_bounds: FloatArray
-    sizes: FloatArray
-    sizes_stddev: float
-    size_unit: float
-    positions: FloatArray
-    scores: FloatArray
-    score_stddev: FloatArray
-    score_bound: float
-    meat: FloatArray
-    meat_stddev: float
-    meat_position: FloatArray
-    names: tuple[str, ...]
-    n_records: int
-    score_bounds: FloatArray = field(default_factory=no_means)
-    scale_scores: FloatArray = field(default_factory=no_means)
-    scale_stddev: FloatArray = field(default_factory=no_means)
-    scale_units: FloatArray = field(default_factory=no_means)
-    rare_transform: FloatArray = field(default_factory=no_directions)
-    rare: FloatArray = field(default_factory=no_directions)
-    rare_stddev: float = 1.0
-    rare_bound: float = 1.0
-    means: FloatArray = field(default_factory=no_means)
-    means_stddev: FloatArray = field(default_factory=no_means)
-    means_bounds: FloatArray = field(default_factory=no_means)
+    localise_score_stddev: Annotated[FloatArray, Shape("L", positive=True)]
+    scale_scores: Annotated[FloatArray, Shape("scales")] = field(default_factory=no_means)
+    scale_stddev: Annotated[FloatArray, Shape("scales")] = field(default_factory=no_means)
+    scale_units: Annotated[FloatArray, Shape("scales")] = field(default_factory=no_means)
+    rare_transform: Annotated[FloatArray, Shape("rare rare_d")] = field(default_factory=no_directions)
+    rare: Annotated[FloatArray, Shape("rare rare")] = field(default_factory=no_directions)
+    rare_stddev: Annotated[float, POSITIVE] = 1.0
+    rare_bound: Annotated[float, POSITIVE] = 1.0
 
     format_name: ClassVar[str] = "dpinfer-population-release"
 
     def __post_init__(self) -> None:
-        rounds, d, _ = check_float_array("transforms", self.transforms, (None, None, None)).shape
-        steps = check_float_array("positions", self.positions, (None, d)).shape[0]
-        localise = check_float_array("localise_positions", self.localise_positions, (None, d)).shape[0]
-        if rounds < 1 or steps < 1 or localise < 1:
-            raise ValueError("a release must hold at least one matrix and one score of each kind")
-        if not check_float_array("score_bounds", self.score_bounds, (None,)).size:
-            object.__setattr__(self, "score_bounds", np.full(steps, float(self.score_bound)))
-        shares = check_float_array("counts", self.counts, (None,)).size
-        scales = check_float_array("scale_scores", self.scale_scores, (None,)).size
-        shapes: dict[str, tuple[int, ...]] = {
-            "counts": (shares,),
-            "edges": (max(shares - 1, 0),),
-            "transforms": (rounds, d, d),
-            "moments": (rounds, d, d),
-            "moment_stddev": (rounds,),
-            "moment_bounds": (rounds,),
-            "localise_positions": (localise, d),
-            "localise_scores": (localise, d),
-            "localise_score_stddev": (localise,),
-            "localise_bounds": (localise,),
-            "scale_scores": (scales,),
-            "scale_stddev": (scales,),
-            "scale_units": (scales,),
-        }
-        along = check_float_array("rare", self.rare, (None, None)).shape[0]
-        shapes |= {"rare": (along, along), "rare_transform": (along, d if along else 0)}
-        for name in ("rare_stddev", "rare_bound"):
-            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
-        if scales not in (0, localise):
-            raise ValueError(f"scale_scores must be empty, or one for each of {localise} localise_scores, got {scales}")
-        self._check_arrays(shapes | self._shapes(d, steps), _POSITIVE)
-        self._check_means(self.means, d)
-        self._check_numbers()
-        least = check_interval("counts_stddev", self.counts_stddev, 0.0, low_open=shares > 0)
-        object.__setattr__(self, "counts_stddev", least)
+        if not np.size(self.score_bounds):
+            object.__setattr__(self, "score_bounds", np.full(len(self.positions), float(self.score_bound)))
+        scales, along = np.size(self.scale_scores), len(self.rare)
+        if scales not in (0, len(self.localise_scores)):
+            raise ValueError(f"scale_scores must be empty, or one for each of localise_scores, got {scales}")
+        weights = np.shape(self.positions)[-1] if along else 0
+        d = self._check_regression(scales=scales, rare=along, rare_d=weights)["d"]
         self._check_names(d + (scales > 0))
         self._check_event()
         self._check_guarantee()
@@ -303,15 +192,9 @@ class ClusteredPopulationRelease(PopulationRelease):
 
     format_name: ClassVar[str] = "dpinfer-clustered-population-release"
 
-    cluster_sizes: FloatArray
-    cluster_sizes_stddev: float
-    cluster_bound: float
-
-    def __post_init__(self) -> None:
-        for name in ("cluster_sizes_stddev", "cluster_bound"):
-            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
-        self._check_arrays({"cluster_sizes": (np.size(self.sizes),)}, ())
-        super().__post_init__()
+    cluster_sizes: Annotated[FloatArray, Shape("cells")]
+    cluster_sizes_stddev: Annotated[float, POSITIVE]
+    cluster_bound: Annotated[float, POSITIVE]
 
     @property
     def _score_sums(self) -> list[tuple[float, float]]:
@@ -371,79 +254,30 @@ class OwnPopulationRelease(PopulationSums):
 
     format_name: ClassVar[str] = "dpinfer-own-population-release"
 
-    localise_positions: FloatArray
-    localise_transforms: FloatArray
-    localise_scores: FloatArray
-    localise_stddev: FloatArray
-    localise_bounds: FloatArray
-    matrices: FloatArray
-    matrix_stddev: FloatArray
-    matrix_bounds: FloatArray
-    score_share: float
-    lengths: FloatArray
-    lengths_stddev: float
-    length_unit: float
-    bread_transform: FloatArray
-    bread: FloatArray
-    bread_stddev: float
-    bread_bound: float
-    bread_position: FloatArray
-    score_transform: FloatArray
-    sizes: FloatArray
-    sizes_stddev: float
-    size_unit: float
-    positions: FloatArray
-    scores: FloatArray
-    score_stddev: FloatArray
-    score_bound: float
-    score_bounds: FloatArray
-    meat: FloatArray
-    meat_stddev: float
-    meat_position: FloatArray
-    change_points: FloatArray
-    changes: FloatArray
-    prior_mean: FloatArray
-    prior_scale: FloatArray
-    names: tuple[str, ...]
-    n_records: int
-    likely_sizes: FloatArray = field(default_factory=no_means)
-    count_share: float = 0.0
-    norm_edges: FloatArray = field(default_factory=no_means)
-    norm_shares: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))
-    norm_stddev: FloatArray = field(default_factory=no_means)
+    localise_transforms: Annotated[FloatArray, Shape("L d d")]
+    localise_stddev: Annotated[FloatArray, Shape("L", positive=True)]
+    matrices: Annotated[FloatArray, Shape("L d d")]
+    matrix_stddev: Annotated[FloatArray, Shape("L", positive=True)]
+    matrix_bounds: Annotated[FloatArray, Shape("L", positive=True)]
+    score_share: Annotated[float, Range(0.0, 1.0)]
+    change_points: Annotated[FloatArray, Shape("T+1 d")]
+    changes: Annotated[FloatArray, Shape("T+1 d d")]
+    prior_mean: Annotated[FloatArray, Shape("d")]
+    prior_scale: Annotated[FloatArray, Shape("d", positive=True)]
+    likely_sizes: Annotated[FloatArray, Shape("likely")] = field(default_factory=no_means)
+    count_share: Annotated[float, Range(0.0, 1.0, first=True)] = 0.0
+    norm_edges: Annotated[FloatArray, Shape("edges")] = field(default_factory=no_means)
+    norm_shares: Annotated[FloatArray, Shape("counted bins")] = field(default_factory=lambda: np.zeros((0, 1)))
+    norm_stddev: Annotated[FloatArray, Shape("counted", positive=True)] = field(default_factory=no_means)
 
     def __post_init__(self) -> None:
-        steps, n = check_float_array("positions", self.positions, (None, None)).shape
-        localise = check_float_array("localise_positions", self.localise_positions, (None, n)).shape[0]
-        if steps < 1 or localise < 1:
-            raise ValueError("a release must hold at least one score of each kind")
-        shared = self._shapes(n, steps)
-        edges = check_float_array("norm_edges", self.norm_edges, (None,)).size
-        counted = localise if edges else 0
-        likely = shared["sizes"] if np.size(self.likely_sizes) else (0,)
-        own: dict[str, tuple[int, ...]] = {
-            "localise_positions": (localise, n),
-            "localise_transforms": (localise, n, n),
-            "localise_scores": (localise, n),
-            "localise_stddev": (localise,),
-            "localise_bounds": (localise,),
-            "matrices": (localise, n, n),
-            "matrix_stddev": (localise,),
-            "matrix_bounds": (localise,),
-            "norm_edges": (edges,),
-            "norm_shares": (counted, edges + 1),
-            "norm_stddev": (counted,),
-            "change_points": (steps + 1, n),
-            "changes": (steps + 1, n, n),
-            "likely_sizes": likely,
-            "prior_mean": (n,),
-            "prior_scale": (n,),
-        }
-        self._check_arrays(own | shared, (*_OWN_POSITIVE, *(("norm_stddev",) if counted else ())))
-        self._check_numbers()
-        for name, least in (("score_share", True), ("count_share", edges > 0)):
-            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0, 1.0, low_open=least))
-        self._check_names(n)
+        edges = np.size(self.norm_edges)
+        sizes = {"edges": edges, "bins": edges + 1, "counted": len(self.localise_scores) if edges else 0}
+        sizes |= {"T+1": len(self.scores) + 1, "likely": np.size(self.sizes) if np.size(self.likely_sizes) else 0}
+        d = self._check_fields(sizes)["d"]
+        if edges and not self.count_share > 0.0:
+            raise ValueError("count_share must be positive where norms are counted")
+        self._check_names(d)
         self._check_event()
         self._check_guarantee()
 

@@ -1,17 +1,17 @@
 """Releases of DP-SEP, for sites and for a network: every noisy sum, and the approximate posterior after each step."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_choice, check_float_array, check_interval
+from dpinfer._validate import check_choice, check_float_array
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent, run_event
+from dpinfer.release.fields import POSITIVE, Range, Shape
 from dpinfer.release.guarantee import Release
 
 SITES = ("centred", "natural")
@@ -49,36 +49,26 @@ def smat(vectors: FloatArray, d: int) -> FloatArray:
     return result
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SumsOfSites(Release):
     """What the releases of DP-SEP share: a noisy sum of sites for each step.
 
     **Privacy.** Post-processing: reads only what the release holds.
     """
 
-    noisy_sums: FloatArray
-    damping: FloatArray
-    noise_stddev: float
-    sample_rate: float
+    noisy_sums: Annotated[FloatArray, Shape("T k")]
+    damping: Annotated[FloatArray, Shape("T", positive=True)]
+    floor: Annotated[FloatArray, Shape("T+1", positive=True)]
+    noise_stddev: Annotated[float, POSITIVE]
+    sample_rate: Annotated[float, Range(0.0, 1.0, last=True)]
     n_records: int
-    names: tuple[str, ...]
-    max_site_norm: float
-    noise_multiplier: float
+    max_site_norm: Annotated[float, POSITIVE]
+    noise_multiplier: Annotated[float, POSITIVE]
 
-    def _checked_sums(self, length: int) -> FloatArray:
-        """Return the sums, of at least one step."""
-        sums = check_float_array("noisy_sums", self.noisy_sums, (None, length))
-        if not len(sums):
-            raise ValueError("noisy_sums must hold at least one step, got 0")
-        return sums
-
-    def _check_steps(self, numbers: Sequence[str], sampling: str) -> None:
-        """Check what all steps share, and that `event` is that of the sums."""
-        if not np.all((self.damping > 0.0) & (self.damping <= 1.0)):
+    def _check_steps(self, sampling: str) -> None:
+        """Check that `event` is that of the sums."""
+        if np.any(self.damping > 1.0):
             raise ValueError("damping must lie in (0, 1]")
-        for name in ("noise_stddev", "max_site_norm", "noise_multiplier", *numbers):
-            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
-        rate = check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False)
-        object.__setattr__(self, "sample_rate", rate)
         self._check_guarantee()
         _check_event(
             self.event,
@@ -150,47 +140,28 @@ class SiteRelease(SumsOfSites):
         As in :class:`dpinfer.Release`.
     """
 
-    loc: FloatArray
-    precision: FloatArray
-    noisy_sums: FloatArray
-    damping: FloatArray
-    floor: FloatArray
-    prior_loc: FloatArray
-    noise_stddev: float
-    block_weight: float
-    sample_rate: float
-    n_records: int
-    prior_scale: float
-    names: tuple[str, ...]
+    loc: Annotated[FloatArray, Shape("T+1 J d")]
+    precision: Annotated[FloatArray, Shape("T+1 J triangle")]
+    prior_loc: Annotated[FloatArray, Shape("J d")]
+    block_weight: Annotated[float, POSITIVE]
+    prior_scale: Annotated[float, POSITIVE]
     sites: str
     sampling: str
     isotropic: bool
-    max_site_norm: float
-    noise_multiplier: float
     format_name: ClassVar[str] = "dpinfer-site-release"
     _part_name: ClassVar[str] = "site trace"
 
     def __post_init__(self) -> None:
-        prior_loc = check_float_array("prior_loc", self.prior_loc, (None, None))
-        blocks, d = prior_loc.shape
+        blocks, d = check_float_array("prior_loc", self.prior_loc, (None, None)).shape
         half = d * (d + 1) // 2
-        sums = self._checked_sums(blocks * (d + half))
-        steps = len(sums)
-        shapes = {
-            "prior_loc": (blocks, d),
-            "noisy_sums": sums.shape,
-            "loc": (steps + 1, blocks, d),
-            "precision": (steps + 1, blocks, half),
-            "damping": (steps,),
-            "floor": (steps + 1,),
-        }
-        self._check_arrays(shapes, ("floor",))
+        sizes = {"J": blocks, "d": d, "triangle": half, "k": blocks * (d + half), "T+1": len(self.noisy_sums) + 1}
+        self._check_fields(sizes)
         self._check_names(blocks * d)
         check_choice("sites", self.sites, SITES)
         check_choice("sampling", self.sampling, ("poisson", "uniform", "permutation"))
         if not isinstance(self.isotropic, (bool, np.bool_)):
             raise TypeError(f"isotropic must be a bool, got {type(self.isotropic).__name__}")
-        self._check_steps(("block_weight", "prior_scale"), self.sampling)
+        self._check_steps(self.sampling)
 
     @property
     def n_blocks(self) -> int:
@@ -282,39 +253,19 @@ class NetworkRelease(SumsOfSites):
         As in :class:`dpinfer.Release`.
     """
 
-    loc: FloatArray
-    precision: FloatArray
-    noise_variance: FloatArray
-    noisy_sums: FloatArray
-    weights: FloatArray
-    damping: FloatArray
-    floor: FloatArray
-    noise_stddev: float
-    sample_rate: float
-    n_records: int
-    prior_precision: float
-    names: tuple[str, ...]
-    max_site_norm: float
-    noise_multiplier: float
+    loc: Annotated[FloatArray, Shape("T+1 n")]
+    precision: Annotated[FloatArray, Shape("T+1 n")]
+    noise_variance: Annotated[FloatArray, Shape("T+1", positive=True)]
+    weights: Annotated[FloatArray, Shape("T 3", positive=True)]
+    prior_precision: Annotated[float, POSITIVE]
     format_name: ClassVar[str] = "dpinfer-network-release"
     _part_name: ClassVar[str] = "network trace"
 
     def __post_init__(self) -> None:
         n = max(1, len(self.names))
         self._check_names(n)
-        sums = self._checked_sums(2 * n + 1)
-        steps = len(sums)
-        shapes = {
-            "noisy_sums": sums.shape,
-            "loc": (steps + 1, n),
-            "precision": (steps + 1, n),
-            "noise_variance": (steps + 1,),
-            "weights": (steps, 3),
-            "damping": (steps,),
-            "floor": (steps + 1,),
-        }
-        self._check_arrays(shapes, ("noise_variance", "weights", "floor"))
-        self._check_steps(("prior_precision",), "poisson")
+        self._check_fields({"n": n, "k": 2 * n + 1, "T+1": len(self.noisy_sums) + 1})
+        self._check_steps("poisson")
 
     @property
     def used_precision(self) -> FloatArray:

@@ -91,21 +91,24 @@ DPINFER_INLINE void store(std::uint64_t* target, const Bits& v) {
   DPINFER_EACH_PART std::memcpy(target + p * kNativeLanes, &v.part[p], sizeof v.part[p]);
 }
 
-DPINFER_INLINE Vec operator+(const Vec& a, const Vec& b) {
-  Vec r;
-  DPINFER_EACH_PART r.part[p] = a.part[p] + b.part[p];
-  return r;
-}
-DPINFER_INLINE Vec operator-(const Vec& a, const Vec& b) {
-  Vec r;
-  DPINFER_EACH_PART r.part[p] = a.part[p] - b.part[p];
-  return r;
-}
-DPINFER_INLINE Vec operator*(const Vec& a, const Vec& b) {
-  Vec r;
-  DPINFER_EACH_PART r.part[p] = a.part[p] * b.part[p];
-  return r;
-}
+#define DPINFER_OPERATOR(Type, op)                                \
+  DPINFER_INLINE Type operator op(const Type& a, const Type& b) { \
+    Type r;                                                       \
+    DPINFER_EACH_PART r.part[p] = a.part[p] op b.part[p];         \
+    return r;                                                     \
+  }
+DPINFER_OPERATOR(Vec, +)
+DPINFER_OPERATOR(Vec, -)
+DPINFER_OPERATOR(Vec, *)
+DPINFER_OPERATOR(Vec, /)
+DPINFER_OPERATOR(Bits, +)
+DPINFER_OPERATOR(Bits, -)
+DPINFER_OPERATOR(Bits, *)
+DPINFER_OPERATOR(Bits, &)
+DPINFER_OPERATOR(Bits, |)
+DPINFER_OPERATOR(Bits, ^)
+#undef DPINFER_OPERATOR
+
 // a * b + c, rounded once.
 DPINFER_INLINE Vec fused(const Vec& a, const Vec& b, const Vec& c) {
   Vec r;
@@ -122,26 +125,6 @@ DPINFER_INLINE Vec fused(const Vec& a, const Vec& b, const Vec& c) {
 #endif
   return r;
 }
-DPINFER_INLINE Vec operator/(const Vec& a, const Vec& b) {
-  Vec r;
-  DPINFER_EACH_PART r.part[p] = a.part[p] / b.part[p];
-  return r;
-}
-DPINFER_INLINE Bits operator+(const Bits& a, const Bits& b) {
-  Bits r;
-  DPINFER_EACH_PART r.part[p] = a.part[p] + b.part[p];
-  return r;
-}
-DPINFER_INLINE Bits operator-(const Bits& a, const Bits& b) {
-  Bits r;
-  DPINFER_EACH_PART r.part[p] = a.part[p] - b.part[p];
-  return r;
-}
-DPINFER_INLINE Bits operator*(const Bits& a, const Bits& b) {
-  Bits r;
-  DPINFER_EACH_PART r.part[p] = a.part[p] * b.part[p];
-  return r;
-}
 template <int kShift>
 DPINFER_INLINE Bits shift_left(const Bits& a) {
   Bits r;
@@ -152,21 +135,6 @@ template <int kShift>
 DPINFER_INLINE Bits shift_right(const Bits& a) {
   Bits r;
   DPINFER_EACH_PART r.part[p] = a.part[p] >> kShift;
-  return r;
-}
-DPINFER_INLINE Bits operator&(const Bits& a, const Bits& b) {
-  Bits r;
-  DPINFER_EACH_PART r.part[p] = a.part[p] & b.part[p];
-  return r;
-}
-DPINFER_INLINE Bits operator|(const Bits& a, const Bits& b) {
-  Bits r;
-  DPINFER_EACH_PART r.part[p] = a.part[p] | b.part[p];
-  return r;
-}
-DPINFER_INLINE Bits operator^(const Bits& a, const Bits& b) {
-  Bits r;
-  DPINFER_EACH_PART r.part[p] = a.part[p] ^ b.part[p];
   return r;
 }
 DPINFER_INLINE Bits splat_bits(std::uint64_t x) {

@@ -22,10 +22,9 @@ void AffineRows::add(const RowBatch& batch, double* scratch, std::uint64_t* sums
 AffineSession::AffineSession(const KernelTable& kernels, std::span<const double> statistics, std::int64_t n_rows,
                              int n_statistics, int length, double sample_rate, double max_grad_norm,
                              const RandomKey& key, int n_threads)
-    : sum_(kernels, max_grad_norm, key, n_threads),
+    : SampledSession(kernels, sample_rate, max_grad_norm, key, n_threads),
       statistics_(statistics.data()),
       n_rows_(n_rows),
-      threshold_(SampleThreshold::from_rate(sample_rate)),
       matrix_(static_cast<std::size_t>(length) * static_cast<std::size_t>(n_statistics), 0.0),
       offset_(static_cast<std::size_t>(length), 0.0),
       task_{length, n_statistics, matrix_.data(), offset_.data(), sum_.lattice().clip_norm / sum_.lattice().step} {}
@@ -41,14 +40,6 @@ void AffineSession::contribution(std::span<const double> statistics, std::span<s
   std::array<std::uint64_t, kMaxAffineLength> sums{};
   sum_.kernels().affine_rows(task_, group.data(), 1, sums.data());
   for (std::size_t j = 0; j < gradient.size(); ++j) gradient[j] = static_cast<std::int64_t>(sums[j]);
-}
-
-void AffineSession::clipped_sum(std::uint64_t step, std::span<std::int64_t> sum) {
-  sum_.clipped(rows(), n_rows_, step, threshold_, sum);
-}
-
-void AffineSession::noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> released) {
-  sum_.noisy(rows(), n_rows_, step, threshold_, noise_multiplier, released);
 }
 
 }  // namespace dpinfer

@@ -26,7 +26,7 @@ class AffineRows final : public RowKernel {
   const double* statistics_;
 };
 
-class AffineSession {
+class AffineSession : public SampledSession<AffineSession> {
  public:
   // `statistics` (n_rows x n_statistics, row-major) must outlive the session; `length` is that of a gradient.
   AffineSession(const KernelTable& kernels, std::span<const double> statistics, std::int64_t n_rows, int n_statistics,
@@ -34,8 +34,8 @@ class AffineSession {
 
   int length() const { return task_.length; }
   int n_statistics() const { return task_.n_statistics; }
-  double effective_rate() const { return threshold_.effective_rate(); }
-  double lattice_step() const { return sum_.lattice().step; }
+  std::int64_t n_rows() const { return n_rows_; }
+  AffineRows rows() const { return {sum_.kernels(), task_, statistics_}; }
 
   // The preconditioned gradient of a record with statistics t is matrix t + offset; length x n_statistics, length.
   void set_map(std::span<const double> matrix, std::span<const double> offset);
@@ -43,21 +43,9 @@ class AffineSession {
   // The clipped, rounded gradient of one record with these statistics, in lattice steps.
   void contribution(std::span<const double> statistics, std::span<std::int64_t> gradient) const;
 
-  // All write length() numbers.  `release` turns a lattice sum, which it overwrites, into a released one.
-  void clipped_sum(std::uint64_t step, std::span<std::int64_t> sum);
-  void release(std::uint64_t step, double noise_multiplier, std::span<std::int64_t> sum,
-               std::span<double> released) const {
-    sum_.release(step, noise_multiplier, sum, released);
-  }
-  void noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> released);
-
  private:
-  AffineRows rows() const { return {sum_.kernels(), task_, statistics_}; }
-
-  PrivateSum sum_;
   const double* statistics_;
   std::int64_t n_rows_;
-  SampleThreshold threshold_;
   AlignedVector<double> matrix_, offset_;
   AffineTask task_;
 };

@@ -19,11 +19,10 @@ NetworkSession::NetworkSession(const KernelTable& kernels, const NetworkKernelTa
                                const NetworkRecords& records, NetworkShape shape, double hidden_scale,
                                double output_scale, double sample_rate, double max_norm, const RandomKey& key,
                                int n_threads)
-    : sum_(kernels, max_norm, key, n_threads),
-      threshold_(SampleThreshold::from_rate(sample_rate)),
-      network_(network),
+    : SampledSession(kernels, sample_rate, max_norm, key, n_threads),
       records_(records),
-      task_{.shape = shape, .hidden_scale = hidden_scale, .output_scale = output_scale} {
+      task_{.shape = shape, .hidden_scale = hidden_scale, .output_scale = output_scale},
+      contribution_(network, records, task_) {
   const std::vector<double> ones(static_cast<std::size_t>(n_params()), 1.0);
   set_sites(ones, ones, 1.0, SiteWeights{});
 }
@@ -60,19 +59,8 @@ void NetworkSession::set_gradients(std::span<const double> mean, std::span<const
   task_.noise_limit = NetworkTask::kNone;
 }
 
-void NetworkSession::clipped_sum(std::uint64_t step, std::span<std::int64_t> sum) {
-  const NetworkContribution records = contribution();
-  sum_.clipped(ClippedContributions(sum_.kernels(), records, sum_.lattice()), records_.n_rows, step, threshold_, sum);
-}
-
-void NetworkSession::noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> released) {
-  const NetworkContribution records = contribution();
-  sum_.noisy(ClippedContributions(sum_.kernels(), records, sum_.lattice()), records_.n_rows, step, threshold_,
-             noise_multiplier, released);
-}
-
 void NetworkSession::plain_sum(std::span<const std::int64_t> rows, double max_norm, std::span<double> sum) {
-  dpinfer::plain_sum(sum_.kernels(), contribution(), rows, max_norm, sum_.n_threads(), sum);
+  dpinfer::plain_sum(sum_.kernels(), contribution_, rows, max_norm, sum_.n_threads(), sum);
 }
 
 }  // namespace dpinfer

@@ -48,17 +48,21 @@ class NetworkContribution final : public Contributions {
   const NetworkTask& task_;
 };
 
-class NetworkSession {
+class NetworkSession : public SampledSession<NetworkSession> {
  public:
   // The tables and records must outlive the session.  hidden_scale, output_scale: see NetworkTask.
   NetworkSession(const KernelTable& kernels, const NetworkKernelTable& network, const NetworkRecords& records,
                  NetworkShape shape, double hidden_scale, double output_scale, double sample_rate, double max_norm,
                  const RandomKey& key, int n_threads);
 
+  // It refers to itself.
+  NetworkSession(const NetworkSession&) = delete;
+  NetworkSession& operator=(const NetworkSession&) = delete;
+
   int length() const { return task_.length(); }
   int n_params() const { return task_.shape.n_params(); }
-  double effective_rate() const { return threshold_.effective_rate(); }
-  double lattice_step() const { return sum_.lattice().step; }
+  std::int64_t n_rows() const { return records_.n_rows; }
+  ClippedContributions rows() const { return {sum_.kernels(), contribution_, sum_.lattice()}; }
 
   // mean, variance: n_params each, of the cavity.  See NetworkTask.
   void set_sites(std::span<const double> mean, std::span<const double> variance, double noise_variance,
@@ -67,21 +71,15 @@ class NetworkSession {
   void set_gradients(std::span<const double> mean, std::span<const double> variance, double noise_variance,
                      std::span<const double> mean_scale, std::span<const double> variance_scale, double noise_weight);
 
-  // All write length() numbers.
-  void clipped_sum(std::uint64_t step, std::span<std::int64_t> sum);
-  void noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> sum);
+  // Not private; writes length() numbers.
   void plain_sum(std::span<const std::int64_t> rows, double max_norm, std::span<double> sum);
 
  private:
   void set_state(std::span<const double> mean, std::span<const double> variance, double noise_variance);
 
-  NetworkContribution contribution() const { return {network_, records_, task_}; }
-
-  PrivateSum sum_;
-  SampleThreshold threshold_;
-  const NetworkKernelTable& network_;
   NetworkRecords records_;
   NetworkTask task_;
+  NetworkContribution contribution_;
   AlignedVector<double> mean_, variance_, mean_scale_, variance_scale_;
 };
 

@@ -17,7 +17,7 @@ void assign(AlignedVector<double>& target, std::span<const double> source) {
 
 StepSession::StepSession(const KernelTable& kernels, const Records& records, Likelihood likelihood, bool aligned,
                          double sample_rate, double max_grad_norm, const RandomKey& key, int n_threads)
-    : sum_(kernels, max_grad_norm, key, n_threads), threshold_(SampleThreshold::from_rate(sample_rate)) {
+    : SampledSession(kernels, sample_rate, max_grad_norm, key, n_threads) {
   task_.records = records;
   task_.likelihood = likelihood;
   task_.expectation = aligned ? Expectation::draws : Expectation::quadrature;
@@ -100,14 +100,6 @@ void StepSession::set_draws(int n_draws, std::span<const double> draws, std::spa
     task_.draw_log_slope = dispersion_.data() + n_draws;
     task_.draw_standard_rho = dispersion_.data() + 2 * static_cast<std::ptrdiff_t>(n_draws);
   }
-}
-
-void StepSession::clipped_sum(std::uint64_t step, std::span<std::int64_t> sum) {
-  sum_.clipped(GlmRows(sum_.kernels(), task_), task_.records.n_rows, step, threshold_, sum);
-}
-
-void StepSession::noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> released) {
-  sum_.noisy(GlmRows(sum_.kernels(), task_), task_.records.n_rows, step, threshold_, noise_multiplier, released);
 }
 
 }  // namespace dpinfer

@@ -12,7 +12,7 @@ namespace dpinfer {
 
 // Sessions share nothing: many threads may each drive one of their own.  A session is driven by one thread at a time,
 // and with n_threads = 1 it starts no others.
-class StepSession {
+class StepSession : public SampledSession<StepSession> {
  public:
   // `records` must outlive the session.  Aligned sessions release the loc-gradient only.
   StepSession(const KernelTable& kernels, const Records& records, Likelihood likelihood, bool aligned,
@@ -21,9 +21,9 @@ class StepSession {
   int n_coef() const { return task_.n_coef; }
   bool has_dispersion() const { return task_.has_dispersion; }
   bool has_raw() const { return task_.has_raw; }
-  int length() const { return GlmRows(sum_.kernels(), task_).length(); }
-  double effective_rate() const { return threshold_.effective_rate(); }
-  double lattice_step() const { return sum_.lattice().step; }
+  int length() const { return rows().length(); }
+  std::int64_t n_rows() const { return task_.records.n_rows; }
+  GlmRows rows() const { return {sum_.kernels(), task_}; }
   const GradientTask& task() const { return task_; }
   const SampleThreshold& threshold() const { return threshold_; }
 
@@ -37,20 +37,9 @@ class StepSession {
   void set_draws(int n_draws, std::span<const double> draws, std::span<const double> standard,
                  std::span<const double> dispersion);
 
-  // Both write length() numbers.
-  void clipped_sum(std::uint64_t step, std::span<std::int64_t> sum);
-  void noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> sum);
-  // Adds a step's noise to an exact sum that was made elsewhere, which it overwrites.
-  void release(std::uint64_t step, double noise_multiplier, std::span<std::int64_t> sum,
-               std::span<double> released) const {
-    sum_.release(step, noise_multiplier, sum, released);
-  }
-
  private:
   void pad_rows(std::span<const double> source, int n_rows, AlignedVector<double>& target) const;
 
-  PrivateSum sum_;
-  SampleThreshold threshold_;
   GradientTask task_{};
   AlignedVector<double> loc_scale_, loc_offset_, raw_scale_, raw_offset_;
   AlignedVector<double> loc_, variance_, nodes_, weights_, draws_, standard_, dispersion_;

@@ -91,4 +91,35 @@ class PrivateSum {
   std::vector<std::int64_t> sum_;
 };
 
+// What sessions of Poisson-sampled runs share.  Session has rows(), the kernel of the current step's public inputs, and
+// n_rows().
+template <typename Session>
+class SampledSession {
+ public:
+  double effective_rate() const { return threshold_.effective_rate(); }
+  double lattice_step() const { return sum_.lattice().step; }
+
+  // All write as many numbers as are released.  `release` adds the noise to an exact sum, which it overwrites.
+  void clipped_sum(std::uint64_t step, std::span<std::int64_t> sum) {
+    sum_.clipped(self().rows(), self().n_rows(), step, threshold_, sum);
+  }
+  void noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> released) {
+    sum_.noisy(self().rows(), self().n_rows(), step, threshold_, noise_multiplier, released);
+  }
+  void release(std::uint64_t step, double noise_multiplier, std::span<std::int64_t> sum,
+               std::span<double> released) const {
+    sum_.release(step, noise_multiplier, sum, released);
+  }
+
+ protected:
+  SampledSession(const KernelTable& kernels, double sample_rate, double max_norm, const RandomKey& key, int n_threads)
+      : sum_(kernels, max_norm, key, n_threads), threshold_(SampleThreshold::from_rate(sample_rate)) {}
+
+  PrivateSum sum_;
+  SampleThreshold threshold_;
+
+ private:
+  const Session& self() const { return static_cast<const Session&>(*this); }
+};
+
 }  // namespace dpinfer

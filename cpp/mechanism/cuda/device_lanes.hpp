@@ -1,5 +1,5 @@
 // What a kernel needs of the GPU: its place among the threads, memory that a block of threads shares, and what the 32
-// threads of a warp do together.  Only for CUDA's compiler; emulated_lanes.hpp is the same on the host.
+// threads of a warp do together.  Only for CUDA's compiler; tests/cuda/emulated_lanes.hpp is the same on the host.
 #pragma once
 
 #include <cstdint>

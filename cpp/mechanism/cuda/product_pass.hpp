@@ -5,8 +5,8 @@
 // Such a product adds its terms one after the other, in the order of the columns, each by a fused multiply-add, as the
 // CPU does (derivations/private-sum.md, "On a GPU").  Every record then belongs to four lanes.
 //
-// Included once per namespace DPINFER_SIMD_VARIANT, as tile_pass.hpp is; the tests' emulation has a thread of the host
-// for each of the GPU's.
+// Included once per namespace DPINFER_SIMD_VARIANT, as tile_pass.hpp is; the tests' emulation, which has a thread of
+// the host for each of the GPU's, includes its own lanes before.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,6 @@
 
 #if defined(__CUDACC__)
 #include "mechanism/cuda/device_lanes.hpp"
-#else
-#include "mechanism/cuda/emulated_lanes.hpp"
 #endif
 #include "mechanism/cuda/tile_pass.hpp"
 

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "tests/cuda/emulated_lanes.hpp"
+
+// Behind the lanes that it needs.
 #include "mechanism/cuda/device_rows.hpp"
 #include "mechanism/cuda/product_pass.hpp"
 #include "mechanism/cuda/tile_columns.hpp"

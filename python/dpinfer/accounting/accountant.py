@@ -23,7 +23,7 @@ from dpinfer.accounting._steps import (
     total_variation_slack,
 )
 from dpinfer.accounting.events import Adjacency, Event, as_adjacency, check_event
-from dpinfer.accounting.gaussian import gaussian_epsilon
+from dpinfer.accounting.gaussian import bisected, gaussian_epsilon
 from dpinfer.accounting.guarantee import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.pld import PRVError, pld_delta, pld_epsilon, prv_epsilon
 from dpinfer.accounting.rdp import rdp_epsilon
@@ -483,11 +483,5 @@ def _first_guess(make_event: Callable[[float], Event], target: float, delta: flo
         )
         return gaussian_epsilon(min(math.sqrt(total), 1e5), delta)
 
-    low, high = math.log(MIN_NOISE_MULTIPLIER), math.log(MAX_NOISE_MULTIPLIER)
-    for _ in range(24):
-        middle = 0.5 * (low + high)
-        if gaussian_limit(middle) > target:
-            low = middle
-        else:
-            high = middle
-    return high
+    ends = math.log(MIN_NOISE_MULTIPLIER), math.log(MAX_NOISE_MULTIPLIER)
+    return bisected(lambda point: not gaussian_limit(point) > target, *ends, halvings=24)[1]

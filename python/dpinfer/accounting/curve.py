@@ -26,7 +26,7 @@ from dpinfer.accounting._steps import (
     total_variation_slack,
 )
 from dpinfer.accounting.events import Adjacency, Event, as_adjacency, check_event
-from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon, ndtr, pure_mu
+from dpinfer.accounting.gaussian import bisected, gaussian_delta, gaussian_epsilon, ndtr, pure_mu
 from dpinfer.accounting.pld import pld_deltas
 
 # The curve is known down to about this delta; below it the last value is used.
@@ -35,7 +35,6 @@ _N_POINTS = 513  # points of the table; between them the certified chord lies ab
 # More than the rounding of the formulas below, all of which are sums of a few terms of size at most 1.
 _ROUNDING = 1e-14
 _ROUND_UP = 1.0 + 1e-9  # more than the rounding of the formulas, which are sums of a few terms
-_BISECTIONS = 60  # 60 halvings exhaust double precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,15 +147,7 @@ class PrivacyCurve:
             low, high = high, 2.0 * high
             if high > 1e6:
                 return math.inf
-        for _ in range(_BISECTIONS):
-            middle = 0.5 * (low + high)
-            if high - low <= 1e-9 * high:
-                break
-            if _covers(middle, slack, epsilons, deltas):
-                high = middle
-            else:
-                low = middle
-        return high * _ROUND_UP
+        return bisected(lambda mu: _covers(mu, slack, epsilons, deltas), low, high, tolerance=1e-9)[1] * _ROUND_UP
 
 
 def _covers(mu: float, slack: float, epsilons: FloatArray, deltas: FloatArray) -> bool:

@@ -1,13 +1,12 @@
 """The exact trade-off of composed plain Gaussian mechanisms, evaluated so that rounding errs on the safe side."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-
-_BISECTIONS = 60  # 60 halvings exhaust double precision
 
 
 def ndtr(x: npt.ArrayLike) -> FloatArray:
@@ -25,14 +24,23 @@ def upper_quantile(mass: float) -> float:
     mass : float
         In [1e-300, 0.5].
     """
-    low, high = 0.0, 38.0
-    for _ in range(_BISECTIONS):
+    return bisected(lambda point: 0.5 * math.erfc(point * math.sqrt(0.5)) <= mass, 0.0, 38.0)[1]
+
+
+def bisected(
+    meets: Callable[[float], bool], low: float, high: float, *, halvings: int = 60, tolerance: float = 0.0
+) -> tuple[float, float]:
+    """Return the ends of a short interval from (low, high): `meets` holds from some point in it on.
+
+    It was evaluated at both ends, but for those given.  `tolerance` is relative to the upper end; 60 halvings exhaust
+    double precision.
+    """
+    for _ in range(halvings):
         middle = 0.5 * (low + high)
-        if 0.5 * math.erfc(middle * math.sqrt(0.5)) > mass:
-            low = middle
-        else:
-            high = middle
-    return high
+        if high - low <= tolerance * high or not low < middle < high:
+            break
+        low, high = (low, middle) if meets(middle) else (middle, high)
+    return low, high
 
 
 _UNIT = 2.0**-53  # unit roundoff of double precision
@@ -120,15 +128,7 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
         low, high = high, 2.0 * high
         if not high < _MAX_EPSILON:
             return math.inf
-    for _ in range(200):
-        middle = 0.5 * (low + high)
-        if high - low <= 1e-13 * high or not low < middle < high:
-            break
-        if gaussian_delta(shift, middle) <= delta:
-            high = middle
-        else:
-            low = middle
-    return high
+    return bisected(lambda point: gaussian_delta(shift, point) <= delta, low, high, halvings=200, tolerance=1e-13)[1]
 
 
 def pure_mu(epsilon: float) -> float:

@@ -154,17 +154,9 @@ class PrivacyPlan:
         ----------
         noise_multiplier : float
             Standard deviation of the noise divided by ``max_grad_norm``, in (0, inf).
-        sample_rate : float or None
-            Probability with which a record takes part in a step, in (0, 1]; None unless sampling is "poisson".
-        n_steps : int
-            Number of steps, at least 1.
         delta : float
             In (0, 1).
-        adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}, optional
-            The relation between neighbouring data sets; as in :func:`plan_privacy`.
-        accountant : {"pld", "prv", "rdp"}
-            Which accountant certifies.
-        sampling, n_records
+        sample_rate, n_steps, adjacency, accountant, sampling, n_records
             As in :func:`plan_privacy`.
 
         Returns

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from dpinfer._arrays import FloatArray
+from dpinfer.accounting.gaussian import bisected
 
 _PILOT_SHARE = 0.1  # of the trials, to choose the threshold; the others bound the error
 _PILOT_LEVEL = 1e-3  # of the pilot's own intervals; validity does not depend on it
@@ -209,13 +210,8 @@ def one_run_lower_bound(n_canaries: int, n_guesses: int, n_correct: int, delta: 
     >>> 1.8 < one_run_lower_bound(1000, 1000, 900, 0.0, 0.05) < math.log(9.0)
     True
     """
-    low, high = 0.0, _MAX_EPSILON
-    if one_run_pvalue(n_canaries, n_guesses, n_correct, low, delta) > alpha:
-        return 0.0
-    for _ in range(30):
-        middle = 0.5 * (low + high)
-        if one_run_pvalue(n_canaries, n_guesses, n_correct, middle, delta) <= alpha:
-            low = middle
-        else:
-            high = middle
-    return low
+
+    def stands(epsilon: float) -> bool:
+        return one_run_pvalue(n_canaries, n_guesses, n_correct, epsilon, delta) > alpha
+
+    return 0.0 if stands(0.0) else bisected(stands, 0.0, _MAX_EPSILON, halvings=30)[0]

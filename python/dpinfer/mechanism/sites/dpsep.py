@@ -85,18 +85,8 @@ def run_dp_sep(
         A *public* number of records; ``len(X)`` would be private under add/remove adjacency.
     settings : SiteArguments, optional
         Damping, clipping norm, kind of sites, annealing, start and numerical settings.
-    n_threads : int, optional
-        All cores by default.  The release does not depend on it.
-    progress : bool or callable
-        True draws a bar on a terminal; a callable gets (done, total).
-    ledger : LedgerAccount, optional
-        ``PrivacyLedger(path).account(data_set)``: the run is charged to it before the records are looked at, or
-        refused.
-    random_source : RandomSource, optional
-        The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
-        that are marked NOT PRIVATE.
-    checkpoint : path-like or RunCheckpoint, optional
-        A file from which an interrupted run goes on, as in :func:`dpinfer.run_dpvi`.  SECRET while it exists.
+    n_threads, progress, ledger, random_source, checkpoint
+        As in :func:`dpinfer.run_dpvi`.
     **options
         Fields of :class:`dpinfer.mechanism.SiteArguments`, such as ``damping=0.1``: they replace those of `settings`.
 

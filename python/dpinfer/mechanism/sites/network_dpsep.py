@@ -200,16 +200,8 @@ def run_network_dp_sep(
     start : (n,) array, optional
         Weights at which to start; must not depend on the records.  By default random ones of
         ``settings.start_seed``.
-    n_threads : int, optional
-        All cores by default.  The release does not depend on it.
-    progress : bool or callable
-    ledger : LedgerAccount, optional
-        ``PrivacyLedger(path).account(data_set)``: the run is charged to it before the records are looked at, or
-        refused.
-    random_source : RandomSource, optional
-        The operating system's generator by default.
-    checkpoint : path-like or RunCheckpoint, optional
-        A file from which an interrupted run goes on, as in :func:`dpinfer.run_dpvi`.  SECRET while it exists.
+    n_threads, progress, ledger, random_source, checkpoint
+        As in :func:`dpinfer.run_dpvi`.
     **options
         Fields of :class:`NetworkSettings`, such as ``start_seed=1``: they replace those of `settings`.
 

@@ -16,7 +16,7 @@ from dpinfer.accounting import (
     calibrate_noise_multiplier,
 )
 from dpinfer.accounting.accountant import AccountantName, certify, check_stated_epsilon
-from dpinfer.accounting.gaussian import pure_mu
+from dpinfer.accounting.gaussian import bisected, pure_mu
 from dpinfer.mechanism.unknowns.draws import least_threshold
 from dpinfer.mechanism.unknowns.releases import bounds_event, categories_event
 
@@ -217,8 +217,4 @@ def split_budget(
 
 def _pure_of(mu: float) -> float:
     """Return the epsilon of the pure guarantee that a Gaussian of `mu` dominates, to a relative 1e-9 from below."""
-    low, high = 0.0, 2.0 * mu + 0.5 * mu * mu
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if pure_mu(middle) <= mu else (low, middle)
-    return low
+    return bisected(lambda epsilon: pure_mu(epsilon) > mu, 0.0, 2.0 * mu + 0.5 * mu * mu)[0]

@@ -23,7 +23,6 @@ def no_means() -> FloatArray:
     return np.empty(0)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class SumsOfPasses(Release):
     """Base of the releases of private Newton runs: their event must be one Gaussian sum for each pass.
 
@@ -31,9 +30,9 @@ class SumsOfPasses(Release):
     """
 
     n_records: int
-    positions: Annotated[FloatArray, Shape("T d")]
-    scores: Annotated[FloatArray, Shape("T d")]
-    score_stddev: Annotated[FloatArray, Shape("T", positive=True)]
+    positions: FloatArray
+    scores: FloatArray
+    score_stddev: FloatArray
     _part_name: ClassVar[str] = "sums of a private Newton run"
     _released: ClassVar[str] = "all its sums"
 
@@ -65,7 +64,20 @@ class SumsOfPasses(Release):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class RegressionSums(SumsOfPasses):
+class ScoreSums(SumsOfPasses):
+    """What all of them have: scores, see the subclasses.
+
+    **Privacy.** Post-processing: reads only what the release holds.
+    """
+
+    n_records: int
+    positions: Annotated[FloatArray, Shape("T d")]
+    scores: Annotated[FloatArray, Shape("T d")]
+    score_stddev: Annotated[FloatArray, Shape("T", positive=True)]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RegressionSums(ScoreSums):
     """What the releases of regressions share: counts of responses, means and second moments, see the subclasses.
 
     **Privacy.** Post-processing: reads only what the release holds.

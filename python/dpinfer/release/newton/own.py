@@ -7,11 +7,11 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer.release.fields import AT_LEAST_ZERO, POSITIVE, Range, Shape
-from dpinfer.release.newton.linear import SumsOfPasses
+from dpinfer.release.newton.linear import ScoreSums
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class OwnNewtonRelease(SumsOfPasses):
+class OwnNewtonRelease(ScoreSums):
     """Everything a private Newton run of a user's own model has published.
 
     Sums are divided by the public number of records.  With T = transform and s = T grad log p(y | x, theta), score t is

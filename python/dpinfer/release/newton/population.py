@@ -8,7 +8,7 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer.release.fields import POSITIVE, Range, Shape
-from dpinfer.release.newton.linear import RegressionSums, SumsOfPasses, no_means
+from dpinfer.release.newton.linear import RegressionSums, ScoreSums, no_means
 
 
 def no_directions() -> FloatArray:
@@ -17,7 +17,7 @@ def no_directions() -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PopulationSums(SumsOfPasses):
+class PopulationSums(ScoreSums):
     """What the releases for the population's coefficients share: bread, sizes, scores and meat; see the subclasses.
 
     **Privacy.** Post-processing: reads only what the release holds.
@@ -39,7 +39,7 @@ class PopulationSums(SumsOfPasses):
     sizes_stddev: Annotated[float, POSITIVE]
     size_unit: Annotated[float, POSITIVE]
     score_bound: Annotated[float, POSITIVE]
-    score_bounds: Annotated[FloatArray, Shape("T", positive=True)] = field(default_factory=no_means)
+    score_bounds: Annotated[FloatArray, Shape("T", positive=True)]
     meat: Annotated[FloatArray, Shape("d d")]
     meat_stddev: Annotated[float, POSITIVE]
     meat_position: Annotated[FloatArray, Shape("d")]
@@ -128,6 +128,7 @@ class PopulationRelease(RegressionSums, PopulationSums):
     """
 
     localise_score_stddev: Annotated[FloatArray, Shape("L", positive=True)]
+    score_bounds: Annotated[FloatArray, Shape("T", positive=True)] = field(default_factory=no_means)
     scale_scores: Annotated[FloatArray, Shape("scales")] = field(default_factory=no_means)
     scale_stddev: Annotated[FloatArray, Shape("scales")] = field(default_factory=no_means)
     scale_units: Annotated[FloatArray, Shape("scales")] = field(default_factory=no_means)

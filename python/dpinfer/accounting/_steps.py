@@ -76,22 +76,15 @@ class StepKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a composition.
+    """One step of a composition."""
 
-    Parameters
-    ----------
-    kind : StepKind
-        Plain Gaussian, Poisson-sampled Gaussian, a Gaussian on a subset drawn without replacement, a pure guarantee,
-        or a failure that gives the record away.
-    shift : float
-        L2 sensitivity divided by the noise's standard deviation, positive; epsilon, for the kind PURE; the probability,
-        for FAILURE.
-    rate : float
-        Probability with which one record takes part, in (0, 1]; below 1 exactly when the kind is POISSON or SUBSET.
-    """
-
+    # plain Gaussian, Poisson-sampled Gaussian, a Gaussian on a subset drawn without replacement, a pure guarantee, or
+    # a failure that gives the record away
     kind: StepKind
+    # L2 sensitivity divided by the noise's standard deviation, positive; epsilon, for the kind PURE; the probability,
+    # for FAILURE
     shift: float
+    # probability with which one record takes part, in (0, 1]; below 1 exactly when the kind is POISSON or SUBSET
     rate: float
 
     @property
@@ -362,19 +355,13 @@ def _split_bins(bins: _Bins, width: float, *, remove: bool) -> tuple[FloatArray,
     return masses, float(np.sum(denominator[splittable]))
 
 
-def discretise(step: Step, direction: Direction, width: float, tail: float) -> GridLaw:
+def discretise(
+    step: Step,
+    direction: Direction,  # which pair; it makes no difference to a symmetric step
+    width: float,  # grid step, positive, with at most 24 significant bits, so that its multiples are exact
+    tail: float,  # probability that may be moved to infinity, in (0, 1)
+) -> GridLaw:
     """Return a loss law on the grid of step `width` that dominates `step`'s, cutting about `tail` off each side.
-
-    Parameters
-    ----------
-    step : Step
-        The step.
-    direction : Direction
-        Which pair; it makes no difference to a symmetric step.
-    width : float
-        Grid step, positive, with at most 24 significant bits, so that its multiples are exact.
-    tail : float
-        Probability that may be moved to infinity, in (0, 1).
 
     Returns
     -------
@@ -434,17 +421,12 @@ def total_variation_slack(event: Event) -> float:
     return total_variation_slack(event.event)
 
 
-def reserve_suffices(slack: float, epsilon: float, reserve: float) -> bool:
+def reserve_suffices(
+    slack: float,  # total variation distance between the two
+    epsilon: float,  # in [0, inf]
+    reserve: float,  # in (0, 1)
+) -> bool:
     """Whether delta + `reserve` covers a mechanism within `slack` of an (epsilon, delta)-private one.
-
-    Parameters
-    ----------
-    slack : float
-        Total variation distance between the two.
-    epsilon : float
-        In [0, inf].
-    reserve : float
-        In (0, 1).
 
     Notes
     -----

@@ -133,30 +133,19 @@ _PRV_BAND = 1.2
 
 
 def check_stated_epsilon(
-    name: str,
-    epsilon: float,
+    name: str,  # the argument that states it
+    epsilon: float,  # in [0, inf]
+    # event, delta, adjacency: event, delta and relation of the statement; a `delta` of 0 certifies nothing
     event: Event,
     *,
     delta: float,
     adjacency: Adjacency | str,
-    accountant: str,
-    tolerance: float = math.inf,
+    accountant: str,  # {"pld", "prv", "rdp"}
+    tolerance: float = math.inf,  # accepted relative excess; an epsilon below the certified one is never accepted
 ) -> float:
     """Return a stated epsilon that follows from the event, at least the epsilon certified here.
 
     Raises UnfoundedEpsilonError if it does not follow.
-
-    Parameters
-    ----------
-    name : str
-        The argument that states it.
-    epsilon : float
-        In [0, inf].
-    event, delta, adjacency
-        Event, delta and relation of the statement; a `delta` of 0 certifies nothing.
-    accountant : {"pld", "prv", "rdp"}
-    tolerance : float
-        Accepted relative excess; an epsilon below the certified one is never accepted.
     """
     certified = certify_at(event, delta=delta, adjacency=adjacency, accountant="pld")
     if delta > 0.0:

@@ -16,14 +16,10 @@ def ndtr(x: npt.ArrayLike) -> FloatArray:
     return 0.5 * tails.reshape(points.shape)
 
 
-def upper_quantile(mass: float) -> float:
-    """Return a point with about `mass` of the standard normal above it, to nine digits.
-
-    Parameters
-    ----------
-    mass : float
-        In [1e-300, 0.5].
-    """
+def upper_quantile(
+    mass: float,  # in [1e-300, 0.5]
+) -> float:
+    """Return a point with about `mass` of the standard normal above it, to nine digits."""
     return bisected(lambda point: 0.5 * math.erfc(point * math.sqrt(0.5)) <= mass, 0.0, 38.0)[1]
 
 
@@ -49,17 +45,13 @@ _SLACK = 16.0
 _MAX_EPSILON = 1e12  # a larger epsilon counts as infinite
 
 
-def gaussian_delta(shift: float, epsilon: float) -> float:
+def gaussian_delta(
+    shift: float,  # L2 sensitivity divided by the noise's standard deviation, in (0, inf)
+    epsilon: float,  # in [0, inf)
+) -> float:
     """Return an upper bound, tight to rounding, on delta of a Gaussian mechanism.
 
     **Privacy.** Reads no records.  Valid under the adjacency relation whose sensitivity `shift` was computed with.
-
-    Parameters
-    ----------
-    shift : float
-        L2 sensitivity divided by the noise's standard deviation, in (0, inf).
-    epsilon : float
-        In [0, inf).
 
     Returns
     -------
@@ -94,17 +86,13 @@ def gaussian_delta(shift: float, epsilon: float) -> float:
     return min(1.0, math.exp(log_upper) * (1.0 + error) * min(1.0, fraction + error))
 
 
-def gaussian_epsilon(shift: float, delta: float) -> float:
+def gaussian_epsilon(
+    shift: float,  # L2 sensitivity divided by the noise's standard deviation, in (0, inf)
+    delta: float,  # in (0, 1)
+) -> float:
     """Return the least epsilon, rounded up, at which a Gaussian mechanism meets `delta`.
 
     **Privacy.** Reads no records.  Valid under the adjacency relation whose sensitivity `shift` was computed with.
-
-    Parameters
-    ----------
-    shift : float
-        L2 sensitivity divided by the noise's standard deviation, in (0, inf).
-    delta : float
-        In (0, 1).
 
     Returns
     -------
@@ -131,13 +119,10 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
     return bisected(lambda point: gaussian_delta(shift, point) <= delta, low, high, halvings=200, tolerance=1e-13)[1]
 
 
-def pure_mu(epsilon: float) -> float:
+def pure_mu(
+    epsilon: float,  # of the pure guarantee, positive
+) -> float:
     """Return a mu, rounded up, with which every mechanism of a pure guarantee is Gaussian differentially private.
-
-    Parameters
-    ----------
-    epsilon : float
-        Of the pure guarantee, positive.
 
     Notes
     -----

@@ -122,21 +122,11 @@ def guarantee_in_words(
     delta: float,
     adjacency: Adjacency,
     *,
-    secure: bool,
-    released: str = "the whole trace",
-    leaks: Sequence[str] = (),
+    secure: bool,  # whether the noise came from a secure generator
+    released: str = "the whole trace",  # the object of the guarantee
+    leaks: Sequence[str] = (),  # contents of the result that were taken from the records without noise
 ) -> str:
-    """Return the guarantee as one or two sentences, which state `leaks` and an insecure generator.
-
-    Parameters
-    ----------
-    secure : bool
-        Whether the noise came from a secure generator.
-    released : str
-        The object of the guarantee.
-    leaks : sequence of str
-        Contents of the result that were taken from the records without noise.
-    """
+    """Return the guarantee as one or two sentences, which state `leaks` and an insecure generator."""
     leaked = f" NOT PRIVATE either way: {'; '.join(leaks)}." if leaks else ""
     if not secure:
         return NOT_PRIVATE + leaked

@@ -76,17 +76,13 @@ def _compose(steps: Mapping[Step, int], direction: Direction, layout: Layout, ta
         return compose(laws, layout) if all(law.consistent for law, _ in laws) else None
 
 
-def pld_epsilon(steps: Mapping[Step, int], delta: float, directions: tuple[Direction, ...] = _BOTH) -> float:
+def pld_epsilon(
+    steps: Mapping[Step, int],  # distinct steps and their counts
+    delta: float,  # in (0, 1)
+    # the orders of the neighbouring data sets to cover; the result is the largest epsilon among them
+    directions: tuple[Direction, ...] = _BOTH,
+) -> float:
     """Return a certified epsilon for a composition at `delta`; infinity when none can be certified.
-
-    Parameters
-    ----------
-    steps : mapping of Step to int
-        Distinct steps and their counts.
-    delta : float
-        In (0, 1).
-    directions : tuple of Direction
-        The orders of the neighbouring data sets to cover; the result is the largest epsilon among them.
 
     Returns
     -------
@@ -121,17 +117,13 @@ def pld_epsilon(steps: Mapping[Step, int], delta: float, directions: tuple[Direc
     return worst
 
 
-def pld_delta(steps: Mapping[Step, int], epsilon: float, directions: tuple[Direction, ...] = _BOTH) -> float:
+def pld_delta(
+    steps: Mapping[Step, int],  # distinct steps and their counts
+    epsilon: float,  # in [0, inf)
+    # the orders of the neighbouring data sets to cover; the result is the largest delta among them
+    directions: tuple[Direction, ...] = _BOTH,
+) -> float:
     """Return a certified delta for a composition at `epsilon`; 1 when none can be certified.
-
-    Parameters
-    ----------
-    steps : mapping of Step to int
-        Distinct steps and their counts.
-    epsilon : float
-        In [0, inf).
-    directions : tuple of Direction
-        The orders of the neighbouring data sets to cover; the result is the largest delta among them.
 
     Returns
     -------
@@ -170,18 +162,12 @@ def pld_delta(steps: Mapping[Step, int], epsilon: float, directions: tuple[Direc
 
 
 def pld_deltas(
-    steps: Mapping[Step, int], points: Callable[[float], FloatArray], least: float
+    steps: Mapping[Step, int],  # distinct steps and their counts
+    # called once with an epsilon at which delta is about `least`; returns the epsilons, (k,), ascending from 0
+    points: Callable[[float], FloatArray],
+    least: float,  # in (0, 1)
 ) -> tuple[FloatArray, FloatArray]:
     """Return epsilons and certified deltas at them, valid for both orders of the neighbouring data sets.
-
-    Parameters
-    ----------
-    steps : mapping of Step to int
-        Distinct steps and their counts.
-    points : callable
-        Called once with an epsilon at which delta is about `least`; returns the epsilons, (k,), ascending from 0.
-    least : float
-        In (0, 1).
 
     Returns
     -------
@@ -231,19 +217,15 @@ class PRVInterval:
     upper: float
 
 
-def prv_epsilon(steps: Mapping[Step, int], delta: float) -> PRVInterval:
+def prv_epsilon(
+    steps: Mapping[Step, int],  # distinct steps and their counts; plain and Poisson-sampled Gaussians
+    delta: float,  # in (0, 1)
+) -> PRVInterval:
     """Return prv-accountant's bounds on epsilon at `delta`.
 
     Raises UnsupportedEventError if a step samples without replacement. Raises PRVError if the package raises, as it
     does where a discretised mean differs from its quadrature of the mean, or if its interval does not hold the
     ``"pld"`` upper bound, which is the only one of the two whose roundings are counted.
-
-    Parameters
-    ----------
-    steps : mapping of Step to int
-        Distinct steps and their counts; plain and Poisson-sampled Gaussians.
-    delta : float
-        In (0, 1).
 
     Returns
     -------

@@ -24,15 +24,11 @@ _SLACK = 16.0
 _LARGEST_EXPONENT = 700.0
 
 
-def rdp_epsilon(steps: Mapping[Step, int], delta: float) -> float:
+def rdp_epsilon(
+    steps: Mapping[Step, int],  # distinct steps and their counts
+    delta: float,  # in (0, 1)
+) -> float:
     """Return the Rényi bound on epsilon at `delta`; infinity when no order gives a finite one.
-
-    Parameters
-    ----------
-    steps : mapping of Step to int
-        Distinct steps and their counts.
-    delta : float
-        In (0, 1).
 
     Returns
     -------
@@ -65,13 +61,11 @@ def rdp_epsilon(steps: Mapping[Step, int], delta: float) -> float:
     return min(cache.values())
 
 
-def renyi_divergence(step: Step, order: int) -> float:
+def renyi_divergence(
+    step: Step,
+    order: int,  # at least 2
+) -> float:
     """Return an upper bound, tight to rounding, on the Rényi divergence of one step at an integer order.
-
-    Parameters
-    ----------
-    order : int
-        At least 2.
 
     Returns
     -------
@@ -223,11 +217,6 @@ class RenyiFilter:
     **Privacy.** Reads no records.  If an analyst chooses each event after seeing all earlier releases, and stops when
     the filter refuses, all releases together are (epsilon, delta)-differentially private (docs/derivations/ledger.md).
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The budget; in (0, inf) and (0, 1).
-
     Notes
     -----
     Feldman and Zrnic (2021), Theorem 3.1; conversion by Balle, Barthe, Gaboardi, Hsu and Sato (2020), Theorem 21.  The
@@ -239,6 +228,7 @@ class RenyiFilter:
     18
     """
 
+    # epsilon, delta: the budget; in (0, inf) and (0, 1)
     epsilon: float
     delta: float
 

@@ -19,15 +19,12 @@ _IN_FAVOUR = 0.85
 _MAX_EPSILON = 50.0  # a larger refuted epsilon is reported as this one
 
 
-def binomial_upper(count: npt.ArrayLike, trials: int, alpha: float) -> FloatArray:
+def binomial_upper(
+    count: npt.ArrayLike,  # successes, in [0, trials]
+    trials: int,
+    alpha: float,  # in (0, 1): probability with which the bound may be below the truth
+) -> FloatArray:
     """Return the one-sided Clopper-Pearson upper bound of a probability.
-
-    Parameters
-    ----------
-    count : array of int
-        Successes, in [0, trials].
-    alpha : float in (0, 1)
-        Probability with which the bound may be below the truth.
 
     Returns
     -------
@@ -47,17 +44,12 @@ def binomial_upper(count: npt.ArrayLike, trials: int, alpha: float) -> FloatArra
     return np.asarray(np.where(counted >= trials, 1.0, upper))
 
 
-def mu_from_total_errors(errors: npt.ArrayLike, trials: int, alpha: float) -> FloatArray:
+def mu_from_total_errors(
+    errors: npt.ArrayLike,  # false positives plus false negatives of a test that was fixed beforehand
+    trials: int,  # trials without the canary, and as many with it
+    alpha: float,  # in (0, 1): probability with which the bound may exceed the truth
+) -> FloatArray:
     """Return a lower bound on mu from the number of errors of both kinds together.
-
-    Parameters
-    ----------
-    errors : array of int
-        False positives plus false negatives of a test that was fixed beforehand.
-    trials : int
-        Trials without the canary, and as many with it.
-    alpha : float in (0, 1)
-        Probability with which the bound may exceed the truth.
 
     Returns
     -------
@@ -82,18 +74,13 @@ def mu_from_total_errors(errors: npt.ArrayLike, trials: int, alpha: float) -> Fl
 
 
 def mu_from_error_rates(
-    false_positives: npt.ArrayLike, false_negatives: npt.ArrayLike, trials: int, alpha: float
+    # false_positives, false_negatives: errors of a test that was fixed beforehand
+    false_positives: npt.ArrayLike,
+    false_negatives: npt.ArrayLike,
+    trials: int,  # trials without the canary, and as many with it
+    alpha: float,  # in (0, 1): probability with which the bound may exceed the truth
 ) -> FloatArray:
     """Return a lower bound on mu from upper bounds of the two error rates, alpha / 2 each.
-
-    Parameters
-    ----------
-    false_positives, false_negatives : array of int
-        Errors of a test that was fixed beforehand.
-    trials : int
-        Trials without the canary, and as many with it.
-    alpha : float in (0, 1)
-        Probability with which the bound may exceed the truth.
 
     Returns
     -------

@@ -41,27 +41,17 @@ class AuditPath:
     """One production path with records that push its sum either way.
 
     **Privacy.** Holds made-up records.
-
-    Parameters
-    ----------
-    max_norm : float
-        Clipping norm C; never 1, which would hide a factor of C.
-    open : callable
-        ``open(records, key, sample_rate, n_threads)`` returns ``release(step, noise_multiplier)``, the released sum.
-    base : (m, k) float64
-        Ordinary records.
-    plus, minus : (k,) float64
-        Records whose contributions are clipped, to opposite vectors or nearly so.
-    modest : (k,) float64 or None
-        A record whose contribution is half the norm, where the path has one at hand.
     """
 
     name: str
-    max_norm: float
+    max_norm: float  # clipping norm C; never 1, which would hide a factor of C
+    # ``open(records, key, sample_rate, n_threads)`` returns ``release(step, noise_multiplier)``, the released sum
     open: Callable[[FloatArray, bytes, float, int], Opened]
-    base: FloatArray
+    base: FloatArray  # (m, k) float64: ordinary records
+    # plus, minus: (k,) float64: records whose contributions are clipped, to opposite vectors or nearly so
     plus: FloatArray
     minus: FloatArray
+    # (k,) float64 or None: a record whose contribution is half the norm, where the path has one at hand
     modest: FloatArray | None = None
 
     def opposed(self, canary: FloatArray) -> FloatArray:

@@ -158,25 +158,13 @@ def write_regression(
     level: float,
     folder: OutputFolder,
     *,
-    test: Path | None = None,
-    notes: Sequence[str] = (),
-    **content: Any,
+    test: Path | None = None,  # records to check the calibration on
+    notes: Sequence[str] = (),  # further warnings
+    **content: Any,  # further fields of :class:`dpinfer.fitting.report.ReportContent`
 ) -> str:
     """Write the table, the schema and the report, and return the results for the terminal.
 
     **Privacy.** Post-processing of a Release; `test`, if given, is read and its calibration shown without noise.
-
-    Parameters
-    ----------
-    fit : RegressionFit
-    level : float
-    folder : OutputFolder
-    test : Path, optional
-        Records to check the calibration on.
-    notes : sequence of str
-        Further warnings.
-    content
-        Further fields of :class:`dpinfer.fitting.report.ReportContent`.
     """
     kept = (RELEASE_FILE, "plan.json", "regression.json", "fit.posterior")
     names = [each for each in kept if (folder.path / each).exists()]

@@ -26,15 +26,13 @@ from dpinfer.errors import BudgetExceededError, DpinferError, LedgerError, Ledge
 VERBS = ("demo", "check", "fit", "posterior", "plan", "account", "coverage", "audit", "ledger", "site", "silos")
 
 
-def build_parser(verbs: Sequence[str] = VERBS) -> OneLineParser:
+def build_parser(
+    # verbs of the parser, all by default; only their modules and dependencies are imported
+    verbs: Sequence[str] = VERBS,
+) -> OneLineParser:
     """Return the parser of the command.
 
     **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    verbs : sequence of str
-        Verbs of the parser, all by default; only their modules and dependencies are imported.
     """
     parser = OneLineParser(
         prog="dpinfer",
@@ -52,16 +50,13 @@ def build_parser(verbs: Sequence[str] = VERBS) -> OneLineParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(
+    argv: Sequence[str] | None = None,  # arguments, by default those of the process
+) -> int:
     """Run the command and return its exit code.
 
     **Privacy.** An error is one line that names arguments and columns, never a value of a record. The text of a
     foreign error is withheld, because it could quote one.
-
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        Arguments, by default those of the process.
 
     Returns
     -------

@@ -23,22 +23,16 @@ _DOTS_PER_INCH = 130  # sharp on screens at the report's width
 
 
 def draw_all(
-    release: Release,
+    release: Release,  # only a gradient trace has pictures of steps
     posterior: Posterior,
     *,
     calibration: CalibrationCurve | None = None,
+    # receives a line for each picture that could not be drawn, so that a paid fit does not fail for a picture
     failures: list[str] | None = None,
 ) -> dict[str, Picture]:
     """Return the pictures of a fit, as ``name: (media type, content, caption)``.
 
     **Privacy.** Post-processing of a Release; the calibration pictures show the labels they were computed from.
-
-    Parameters
-    ----------
-    release : any release
-        Only a gradient trace has pictures of steps.
-    failures : list of str, optional
-        Receives a line for each picture that could not be drawn, so that a paid fit does not fail for a picture.
 
     Returns
     -------
@@ -124,17 +118,14 @@ def _contrasting(posterior: Posterior) -> dict[str, int]:
     return {"clear": int(order[0])} | ({"noisy": int(order[-1])} if len(order) > 1 else {})
 
 
-def draw_picture(draw: "Callable[[Axes], Axes]", size: tuple[float, float], caption: str) -> Picture:
+def draw_picture(
+    draw: "Callable[[Axes], Axes]",  # draws on the axes that it is given
+    size: tuple[float, float],  # width and height in inches
+    caption: str,
+) -> Picture:
     """Return one picture as PNG.
 
     **Privacy.** Shows what `draw` draws.
-
-    Parameters
-    ----------
-    draw : callable
-        Draws on the axes that it is given.
-    size : pair of float
-        Width and height in inches.
     """
     # Imported here: `dpinfer --help` must not wait for matplotlib.
     from matplotlib.backends.backend_agg import FigureCanvasAgg

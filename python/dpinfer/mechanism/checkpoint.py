@@ -32,37 +32,18 @@ class RunRecord:
     """The content of a checkpoint.
 
     **Privacy.** SECRET: `key` removes the noise from all releases of the run.
-
-    Parameters
-    ----------
-    description : mapping
-        Every public setting that the run's output depends on, as JSON values.
-    key : bytes
-        The run's ChaCha20 key; empty until the run begins, so that no file holds a key that is not bound to records.
-    tag_key : bytes
-        Key of the tag of the records; empty until the run begins.
-    token : bytes or None
-        Cancels the run's charge in the ledger; None once the run has begun.
-    run : str
-        The run's identity in the ledger.
-    tag : bytes or None
-        Keyed hash of the records; None until the run begins.
-    step : int
-        How many steps have been made.
-    complete : bool
-        Whether these are all steps.
-    arrays : mapping from name to float64 array
-        The released trace up to `step`, and the current state.
     """
 
-    description: Mapping[str, Any]
+    description: Mapping[str, Any]  # every public setting that the run's output depends on, as JSON values
+    # the run's ChaCha20 key; empty until the run begins, so that no file holds a key that is not bound to records
     key: bytes = field(repr=False)
-    tag_key: bytes = field(repr=False)
-    token: bytes | None = field(repr=False)
-    run: str
-    tag: bytes | None = field(default=None, repr=False)
-    step: int = 0
-    complete: bool = False
+    tag_key: bytes = field(repr=False)  # key of the tag of the records; empty until the run begins
+    token: bytes | None = field(repr=False)  # cancels the run's charge in the ledger; None once the run has begun
+    run: str  # the run's identity in the ledger
+    tag: bytes | None = field(default=None, repr=False)  # keyed hash of the records; None until the run begins
+    step: int = 0  # how many steps have been made
+    complete: bool = False  # whether these are all steps
+    # the released trace up to `step`, and the current state
     arrays: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
 
 

@@ -77,22 +77,17 @@ class KeystreamIntegers:
         return all(self.bernoulli_exp(1, 1) for _ in range(whole)) and self.bernoulli_exp(rest, denominator)
 
 
-def discrete_laplace(key: bytes, scale: Fraction, size: int, *, stream: int = 0) -> list[int]:
+def discrete_laplace(
+    key: bytes,  # 32 bytes, from ``RandomSource.take_key()``
+    scale: Fraction,  # positive
+    size: int,  # number of independent draws
+    *,
+    stream: int = 0,  # which ChaCha20 stream of the key's noise domain to read
+) -> list[int]:
     """Draw from the law P(k) proportional to exp(-|k| / scale) on the integers, exactly.
 
     **Privacy.** Reads no records.  The draws are private noise as long as nobody knows the key, and a key serves each
     `stream` once.
-
-    Parameters
-    ----------
-    key : bytes
-        32 bytes, from ``RandomSource.take_key()``.
-    scale : Fraction
-        Positive.
-    size : int
-        Number of independent draws.
-    stream : int
-        Which ChaCha20 stream of the key's noise domain to read.
 
     Notes
     -----
@@ -155,7 +150,13 @@ def laplace_share(key: bytes, scale: Fraction, size: int, *, shares: int) -> lis
 
 
 def laplace_mechanism(
-    totals: Sequence[int], *, l1_sensitivity: int, epsilon: float, key: bytes, stream: int = 0
+    totals: Sequence[int],  # sums over the records, in lattice steps
+    *,
+    l1_sensitivity: int,  # in lattice steps, positive
+    epsilon: float,  # positive
+    # key, stream: as in :func:`discrete_laplace`
+    key: bytes,
+    stream: int = 0,
 ) -> list[int]:
     """Add to each integer total discrete Laplace noise of scale ``l1_sensitivity / epsilon``.
 
@@ -163,17 +164,6 @@ def laplace_mechanism(
     `l1_sensitivity` in the L1 norm: the ratio of the two densities at any point is at most
     ``exp(epsilon * distance / l1_sensitivity)`` (Ghosh, Roughgarden and Sundararajan 2012), and the scale is the exact
     rational number.
-
-    Parameters
-    ----------
-    totals : sequence of int
-        Sums over the records, in lattice steps.
-    l1_sensitivity : int
-        In lattice steps, positive.
-    epsilon : float
-        Positive.
-    key, stream
-        As in :func:`discrete_laplace`.
 
     Returns
     -------

@@ -139,24 +139,18 @@ class NormSum:
 
 
 def noisy_counts(
-    labels: Iterable[tuple[npt.NDArray[np.intp], int]], n_columns: int, *, noise_multiplier: float, key: bytes
+    # iterable of (labels, size): for each column the labels of the records that have one, integers below `size`
+    labels: Iterable[tuple[npt.NDArray[np.intp], int]],
+    n_columns: int,  # number of columns: the most that `labels` may hold
+    *,
+    noise_multiplier: float,  # positive
+    key: bytes,  # 32 bytes, from ``RandomSource.take_key()``; for nothing else
 ) -> tuple[list[IntArray], float]:
     """Count the labels of every column, and add noise.
 
     **Privacy.** Reads the records.  One record has at most one label in each column, so adding, removing or blanking it
     moves the counts by at most sqrt(n_columns) in the L2 norm, and replacing it by at most twice that (sqrt(2
     n_columns)).  The event is ``GaussianEvent(noise_multiplier)``: docs/derivations/released-shares.md.
-
-    Parameters
-    ----------
-    labels : iterable of (labels, size)
-        For each column the labels of the records that have one, integers below `size`.
-    n_columns : int
-        Number of columns: the most that `labels` may hold.
-    noise_multiplier : float
-        Positive.
-    key : bytes
-        32 bytes, from ``RandomSource.take_key()``; for nothing else.
 
     Returns
     -------

@@ -116,27 +116,29 @@ _NAMED_BEFORE = {
 }
 
 
-def noise_key(key: bytes, *query: Any) -> bytes:
+def noise_key(
+    key: bytes,  # of the run, 32 bytes
+    *query: Any,  # numbers, text, arrays, containers and data classes of them, and models with their code
+) -> bytes:
     """Return the key of a query's noise: a keyed hash of the query.
 
     Two queries that differ in a bit of a number, a name, or a line of a user's code have keys that are independent for
     everybody without `key` (BLAKE2b is taken for a pseudorandom function).
 
     **Privacy.** Reads no records, which must not be in `query`: the noise would depend on them.
-
-    Parameters
-    ----------
-    key : bytes
-        Of the run, 32 bytes.
-    *query
-        Numbers, text, arrays, containers and data classes of them, and models with their code.
     """
     digest = hashlib.blake2b(key=key, digest_size=32, person=b"dpinfer noise")
     _Encoder(digest.update).add(query)
     return digest.digest()
 
 
-def noise_step(key: bytes, step: int, n_steps: int, *query: Any) -> int:
+def noise_step(
+    key: bytes,  # of the run
+    # step, n_steps: the step, below their number
+    step: int,
+    n_steps: int,
+    *query: Any,  # as of :func:`noise_key`
+) -> int:
     """Return the number of the streams from which a step of many draws its sample and its noise.
 
     A stream's number has 64 bits.  The lowest hold the step, so that no two steps of a run share a stream; the others
@@ -144,15 +146,6 @@ def noise_step(key: bytes, step: int, n_steps: int, *query: Any) -> int:
     probability 2**-44 for up to 2**20 steps.
 
     **Privacy.** As :func:`noise_key`.
-
-    Parameters
-    ----------
-    key : bytes
-        Of the run.
-    step, n_steps : int
-        The step, below their number.
-    *query
-        As of :func:`noise_key`.
     """
     bits = min(max(n_steps.bit_length(), 20), 64)
     hashed = int.from_bytes(noise_key(key, "step", query)[:8], "little")

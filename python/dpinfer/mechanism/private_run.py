@@ -127,7 +127,10 @@ class PrivateRun:
             self._charge.refused = True
             raise
 
-    def begin(self, records: Iterable[npt.NDArray[Any]]) -> tuple[int, Mapping[str, FloatArray]]:
+    def begin(
+        self,
+        records: Iterable[npt.NDArray[Any]],  # the records as the kernels read them
+    ) -> tuple[int, Mapping[str, FloatArray]]:
         """Bind the run to its records before the first draw; return the state to resume from.
 
         **Privacy.** Reads the records. From here on the charge stands after any event.
@@ -135,11 +138,6 @@ class PrivateRun:
         Raises RecordError if the run is resumed with other records. Raises RuntimeError if this is another process than
         the one that was charged. Raises LedgerError if the run has begun from another copy of the checkpoint, or the
         ledger cannot be written. Raises OSError if the checkpoint cannot be written; nothing was drawn.
-
-        Parameters
-        ----------
-        records : iterable of array
-            The records as the kernels read them.
 
         Returns
         -------
@@ -185,12 +183,14 @@ class PrivateRun:
 
 @contextlib.contextmanager
 def private_run(
-    terms: PrivacyTerms,
+    terms: PrivacyTerms,  # whose event is charged: a plan, or those of a single release
     *,
+    # mechanism, ledger: as in :func:`dpinfer.accounting.charge_run`
     mechanism: str,
     source: RandomSource,
     ledger: LedgerAccount | None,
     checkpoint: CheckpointArgument = None,
+    # returns every public setting that the output depends on, as JSON values; called with a checkpoint only
     description: Callable[[], Mapping[str, Any]] = dict,
 ) -> Iterator[PrivateRun]:
     """Charge a run, give it its key, and resume it from a checkpoint.
@@ -200,15 +200,6 @@ def private_run(
 
     Raises CheckpointError if the checkpoint is of a run with other settings, is damaged, is in use, or is an older copy
     of one whose run has finished. Raises OSError if it cannot be read or written.
-
-    Parameters
-    ----------
-    terms : PrivacyTerms
-        Whose event is charged: a plan, or those of a single release.
-    mechanism, ledger
-        As in :func:`dpinfer.accounting.charge_run`.
-    description : callable
-        Returns every public setting that the output depends on, as JSON values; called with a checkpoint only.
 
     Yields
     ------
@@ -306,20 +297,13 @@ class RunControl:
     """Arguments common to all private entry points: ledger, source of randomness, checkpoint.
 
     **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    report : callable
-        Gets (done, total).
-    n_threads : int
-        0: all cores.
     """
 
     source: RandomSource
     ledger: LedgerAccount | None
     checkpoint: CheckpointArgument
-    report: ProgressCallback
-    n_threads: int
+    report: ProgressCallback  # gets (done, total)
+    n_threads: int  # 0: all cores
 
     @classmethod
     def checked(

@@ -26,16 +26,14 @@ Features = npt.NDArray[np.float64] | npt.NDArray[np.float32]
 _CHUNK = 4096  # records at once: memory only
 
 
-def without_null_records(adjacency: Adjacency, features: Array, response: Array | None) -> tuple[Array, Array]:
+def without_null_records(
+    adjacency: Adjacency,
+    features: Array,  # (N, d) or (N,) array
+    response: Array | None,  # (N,): empty if there is none
+) -> tuple[Array, Array]:
     """Return the records without null records: under ``zero_out`` those that are not NaN in every number; else all.
 
     **Privacy.** Reads the records. The result for one record does not depend on another.
-
-    Parameters
-    ----------
-    features : (N, d) or (N,) array
-    response : (N,) array, optional
-        Empty if there is none.
 
     Returns
     -------

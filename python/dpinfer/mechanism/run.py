@@ -90,19 +90,15 @@ class Algorithm(ABC, Generic[Loaded]):
 
 @standard_arithmetic()
 def run_steps(
-    algorithm: Algorithm[Loaded], plan: PrivacyPlan, control: RunControl, load: Callable[[], Loaded]
+    algorithm: Algorithm[Loaded],  # its `kept` and `state` hold the run when this returns
+    plan: PrivacyPlan,
+    control: RunControl,
+    load: Callable[[], Loaded],  # returns the checked records, as the algorithm takes them
 ) -> dict[str, Any]:
     """Charge a run, load its records, and make all its steps; return the record of its charge for the release.
 
     **Privacy.** `load` reads the records, and is called when the charge is on the disk.  Nothing is drawn before they
     are bound to the run: docs/derivations/checkpoint.md.
-
-    Parameters
-    ----------
-    algorithm : Algorithm
-        Its `kept` and `state` hold the run when this returns.
-    load : callable
-        Returns the checked records, as the algorithm takes them.
 
     Returns
     -------
@@ -153,27 +149,18 @@ def run_once(
     terms: PrivacyTerms,
     mechanism: str,
     control: RunControl,
-    load: Callable[[], Loaded],
-    query: Callable[[Loaded, bytes], Any],
+    load: Callable[[], Loaded],  # returns the checked records
+    query: Callable[[Loaded, bytes], Any],  # gets them and the key
     *,
+    # returns every public setting that the release depends on; asked for with a checkpoint only
     description: Callable[[], Mapping[str, Any]] = dict,
+    # returns the records' arrays, for a checkpoint to know them again: for a release that takes one
     arrays: Callable[[Loaded], Iterable[npt.NDArray[Any]]] | None = None,
 ) -> tuple[Any, dict[str, Any]]:
     """Charge a single release, load its records, and draw it; return it, with the record of its charge.
 
     **Privacy.** `load` reads the records, and is called when the charge is on the disk; `query` sums them and adds
     noise under the key that it is given.
-
-    Parameters
-    ----------
-    load : callable
-        Returns the checked records.
-    query : callable
-        Gets them and the key.
-    description : callable
-        Returns every public setting that the release depends on; asked for with a checkpoint only.
-    arrays : callable, optional
-        Returns the records' arrays, for a checkpoint to know them again: for a release that takes one.
     """
     with private_run(
         terms,
@@ -208,34 +195,25 @@ def _settings(mechanism: str, private: PrivateRun) -> dict[str, Any]:
     return {"mechanism": mechanism, "version": __version__, **charged}
 
 
-def snapshot(trace: Mapping[str, FloatArray], current: Mapping[str, FloatArray], made: int) -> dict[str, FloatArray]:
-    """Return the state after `made` steps: the releases, and the start of the next step.
-
-    Parameters
-    ----------
-    trace : mapping from name to array
-        Arrays with a row for each step, or with one row that is common to all steps.
-    current : mapping from name to array
-        The start of the next step; no name of `trace`.
-    """
+def snapshot(
+    trace: Mapping[str, FloatArray],  # arrays with a row for each step, or with one row that is common to all steps
+    current: Mapping[str, FloatArray],  # the start of the next step; no name of `trace`
+    made: int,
+) -> dict[str, FloatArray]:
+    """Return the state after `made` steps: the releases, and the start of the next step."""
     return {**current, **{name: array[: min(made, len(array))] for name, array in trace.items()}}
 
 
 def restore(
-    trace: Mapping[str, FloatArray], current: Mapping[str, FloatArray], done: int, saved: Mapping[str, FloatArray]
+    trace: Mapping[str, FloatArray],  # changed in place
+    # where the run started: gives names and shapes, and is returned when nothing was done
+    current: Mapping[str, FloatArray],
+    done: int,
+    saved: Mapping[str, FloatArray],  # a :func:`snapshot`
 ) -> dict[str, FloatArray]:
     """Fill the rows of `trace` that are `done` from the saved state, and return the start of the next step.
 
     Raises CheckpointError if it is no snapshot of such a run.
-
-    Parameters
-    ----------
-    trace : mapping from name to array
-        Changed in place.
-    current : mapping from name to array
-        Where the run started: gives names and shapes, and is returned when nothing was done.
-    saved : mapping from name to array
-        A :func:`snapshot`.
     """
     if not done:
         return dict(current)

@@ -17,16 +17,11 @@ from dpinfer.release.guarantee import Stated
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _UnknownRelease(Stated):
-    """Base of the three releases.
-
-    Parameters
-    ----------
-    settings : mapping
-        The mechanism, the version and the ledger's entry, if there is one.
-    """
+    """Base of the three releases."""
 
     event: Event
     adjacency: Adjacency = field()
+    # the mechanism, the version and the ledger's entry, if there is one
     settings: Mapping[str, Any] = field(default_factory=dict)
     _frozen: ClassVar[tuple[str, ...]] = ("settings",)
 

@@ -82,16 +82,12 @@ def tag(key: bytes, sender: int, about: bytes) -> bytes:
     return hmac.digest(key, sender.to_bytes(4, "little") + about, "sha256")
 
 
-def own_mask(seed: bytes, about: bytes, length: int) -> Words:
-    """Return the mask of a pass that is a site's own.
-
-    Parameters
-    ----------
-    seed : bytes
-        Of this pass.
-    about : bytes
-        The site's question: another question has another mask.
-    """
+def own_mask(
+    seed: bytes,  # of this pass
+    about: bytes,  # the site's question: another question has another mask
+    length: int,
+) -> Words:
+    """Return the mask of a pass that is a site's own."""
     return mask(derived(seed, "own", about), length)
 
 
@@ -165,16 +161,12 @@ def parted(data: bytes) -> list[int]:
     return [int.from_bytes(data[at : at + KEY_BYTES], "little") for at in range(0, len(data), KEY_BYTES)]
 
 
-def split(secret: int, coefficients: Sequence[int], n_shares: int) -> list[int]:
-    """Return the shares 1, ..., n: values of the polynomial secret + coefficients[0] x + ... modulo PRIME.
-
-    Parameters
-    ----------
-    secret : int
-        In [0, PRIME).
-    coefficients : sequence of int
-        Uniform, secret, one fewer than the threshold.
-    """
+def split(
+    secret: int,  # in [0, PRIME)
+    coefficients: Sequence[int],  # uniform, secret, one fewer than the threshold
+    n_shares: int,
+) -> list[int]:
+    """Return the shares 1, ..., n: values of the polynomial secret + coefficients[0] x + ... modulo PRIME."""
     shares = []
     for place in range(1, n_shares + 1):
         value = 0
@@ -184,14 +176,10 @@ def split(secret: int, coefficients: Sequence[int], n_shares: int) -> list[int]:
     return shares
 
 
-def weights_at_zero(places: Sequence[int]) -> list[int]:
-    """Return Lagrange's weights at zero for the shares at these places.
-
-    Parameters
-    ----------
-    places : sequence of int
-        Distinct, positive.
-    """
+def weights_at_zero(
+    places: Sequence[int],  # distinct, positive
+) -> list[int]:
+    """Return Lagrange's weights at zero for the shares at these places."""
     weights = []
     for own in places:
         above = below = 1
@@ -202,13 +190,11 @@ def weights_at_zero(places: Sequence[int]) -> list[int]:
     return weights
 
 
-def combine(shares: Mapping[int, int], weights: Sequence[int] | None = None) -> int:
-    """Return the secret of as many shares as its threshold, by place.
-
-    Parameters
-    ----------
-    weights : sequence of int, optional
-        Those of :func:`weights_at_zero` for these places, where many secrets have the same.
-    """
+def combine(
+    shares: Mapping[int, int],
+    # those of :func:`weights_at_zero` for these places, where many secrets have the same
+    weights: Sequence[int] | None = None,
+) -> int:
+    """Return the secret of as many shares as its threshold, by place."""
     found = weights_at_zero(list(shares)) if weights is None else weights
     return sum(weight * share for weight, share in zip(found, shares.values(), strict=True)) % PRIME

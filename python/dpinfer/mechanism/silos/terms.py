@@ -69,16 +69,13 @@ class Terms:
         return {"n_sites": self.n_sites, "may_vanish": self.may_vanish, "may_collude": self.may_collude}
 
 
-def event_with_shares(event: Event, shares: Sequence[int], needed: int) -> Event:
-    """Return the event for somebody who does not know this number of noise shares of each pass.
-
-    Parameters
-    ----------
-    event : Event
-        A Gaussian sum for each pass, with the noise of `needed` shares; or a pure release, which more noise leaves so.
-    shares : sequence of int
-        Unknown noise shares in each pass.
-    """
+def event_with_shares(
+    # a Gaussian sum for each pass, with the noise of `needed` shares; or a pure release, which more noise leaves so
+    event: Event,
+    shares: Sequence[int],  # unknown noise shares in each pass
+    needed: int,
+) -> Event:
+    """Return the event for somebody who does not know this number of noise shares of each pass."""
     if isinstance(event, PureEvent):
         return event
     passes = event.events if isinstance(event, Composed) else (event,)
@@ -91,18 +88,16 @@ def event_with_shares(event: Event, shares: Sequence[int], needed: int) -> Event
 
 
 def epsilon_of_adversaries(
-    event: Event, present: Sequence[int], terms: Terms, *, delta: float, adjacency: Adjacency
+    event: Event,  # that of the plan: with `terms.noise_shares` shares in each pass
+    present: Sequence[int],  # for each pass
+    terms: Terms,
+    *,
+    delta: float,
+    adjacency: Adjacency,
 ) -> Mapping[str, Any]:
     """Return the certified epsilon against each adversary, given how many sites took part in each pass.
 
     **Privacy.** Reads no records.  Proof: docs/derivations/silos.md, "Three adversaries".
-
-    Parameters
-    ----------
-    event : Event
-        That of the plan: with `terms.noise_shares` shares in each pass.
-    present : sequence of int
-        For each pass.
 
     Returns
     -------

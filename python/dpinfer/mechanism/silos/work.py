@@ -34,21 +34,17 @@ _LEAST_STDDEV = 64.0
 _MOST_STDDEV = 1e17  # in lattice steps: sums of all shares stay far inside of 64 bits
 
 
-def gaussian_share(key: bytes, query: Query, noise_multiplier: float, shares: int) -> IntArray:
+def gaussian_share(
+    key: bytes,  # of this pass and question alone
+    query: Query,
+    noise_multiplier: float,  # of the pass
+    shares: int,  # how many suffice
+) -> IntArray:
     """Return a site's share of a pass's noise: rounded Gaussians, of which `shares` sum to the noise multiplier.
 
     **Privacy.** Reads no records; private as long as nobody else has the key.
 
     Raises SiloError if the noise is not that of a sum on the lattice.
-
-    Parameters
-    ----------
-    key : bytes
-        Of this pass and question alone.
-    noise_multiplier : float
-        Of the pass.
-    shares : int
-        How many suffice.
     """
     step = _native.PartialSum(length=query.length, max_norm=query.max_norm).lattice_step
     stddev = noise_multiplier * query.max_norm / step / math.sqrt(shares)

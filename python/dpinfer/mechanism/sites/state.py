@@ -14,14 +14,9 @@ from dpinfer.release.sites.trace import svec
 
 @dataclass(frozen=True, eq=False)
 class SitePrior:
-    """Independent N(loc, scale**2 I) priors on J blocks.
+    """Independent N(loc, scale**2 I) priors on J blocks."""
 
-    Parameters
-    ----------
-    loc : (J, d) float64
-    """
-
-    loc: FloatArray
+    loc: FloatArray  # (J, d) float64
     scale: float
 
     @property
@@ -32,21 +27,12 @@ class SitePrior:
 
 @dataclass(frozen=True, eq=False)
 class Cavity:
-    """The approximate posterior with one shared site taken out, and that site.
+    """The approximate posterior with one shared site taken out, and that site."""
 
-    Parameters
-    ----------
-    loc : (J, d) float64
-    cov : (J, d, d) float64
-    neutral : (k,) float64
-        The shared site relative to the centre, in the coordinates of a contribution.
-    centre : (J, d) float64
-        Origin of the linear terms: the mean of q for centred sites, 0 for natural ones.
-    """
-
-    loc: FloatArray
-    cov: FloatArray
-    neutral: FloatArray
+    loc: FloatArray  # (J, d) float64
+    cov: FloatArray  # (J, d, d) float64
+    neutral: FloatArray  # (k,) float64: the shared site relative to the centre, in the coordinates of a contribution
+    # (J, d) float64: origin of the linear terms: the mean of q for centred sites, 0 for natural ones
     centre: FloatArray
 
 

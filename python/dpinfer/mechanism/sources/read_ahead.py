@@ -24,14 +24,10 @@ class ReadAhead:
 
     The thread lives as long as the pass.  Its errors are raised in the pass; a pass that ends early, by an error or an
     interrupt, waits for the block that is being read.
-
-    Parameters
-    ----------
-    blocks : callable
-        Returns a generator of the blocks of one pass, which is called and run in the thread.  A block must not
-        change until the second one after it is requested: two buffers in turn suffice.
     """
 
+    # returns a generator of the blocks of one pass, which is called and run in the thread.  A block must not change
+    # until the second one after it is requested: two buffers in turn suffice
     blocks: Callable[[], Generator[Any, None, None]]
 
     def __call__(self) -> Iterator[Any]:
@@ -86,14 +82,12 @@ class _Reader:
             self._thread.join()
 
 
-def announce(advise: Callable[[int, int], object], start: int, size: int) -> None:
-    """Announce the next bytes to the system, which reads them while the program uses others.
-
-    Parameters
-    ----------
-    advise : callable
-        Gets the place and the number of the bytes.
-    """
+def announce(
+    advise: Callable[[int, int], object],  # gets the place and the number of the bytes
+    start: int,
+    size: int,
+) -> None:
+    """Announce the next bytes to the system, which reads them while the program uses others."""
     for place in range(start, start + size, _ANNOUNCED_BYTES):
         advise(place, min(_ANNOUNCED_BYTES, start + size - place))
 

@@ -21,20 +21,12 @@ class SparseFeatures:
     """Checked features in the kernels' format.
 
     **Privacy.** Holds the records.
-
-    Parameters
-    ----------
-    values : (n_values,) float64 or float32
-        Of the first row, in the order of its columns, then of the second, and so on.
-    columns : (n_values,) int32
-        Their columns.
-    starts : (N + 1,) int64
-        Where each row begins.
     """
 
+    # (n_values,) float64 or float32: of the first row, in the order of its columns, then of the second, and so on
     values: npt.NDArray[Any]
-    columns: npt.NDArray[np.int32]
-    starts: npt.NDArray[np.int64]
+    columns: npt.NDArray[np.int32]  # (n_values,) int32: their columns
+    starts: npt.NDArray[np.int64]  # (N + 1,) int64: where each row begins
     n_columns: int
 
     @property

@@ -167,26 +167,13 @@ def open_session(
     model: SiteModel,
     records: SiteRecords,
     *,
-    max_site_norm: float,
+    max_site_norm: float,  # clipping norm C of a contribution
     key: bytes,
-    n_threads: int,
-    n_nodes: int,
-    temperature: float = 1.0,
+    n_threads: int,  # 0: all cores
+    n_nodes: int,  # Gauss-Hermite nodes of the logistic evidence
+    temperature: float = 1.0,  # factor of the covariances of a mixture
 ) -> _native.SiteSession:
-    """Return a compiled session over checked records.
-
-    Parameters
-    ----------
-    model, records
-    max_site_norm : float
-        Clipping norm C of a contribution.
-    n_threads : int
-        0: all cores.
-    n_nodes : int
-        Gauss-Hermite nodes of the logistic evidence.
-    temperature : float
-        Factor of the covariances of a mixture.
-    """
+    """Return a compiled session over checked records."""
     if model.site_sum not in _OPENERS:
         raise TypeError(f"no code sums the sites of models of kind {model.site_sum!r}")
     session: _native.SiteSession = _OPENERS[model.site_sum](

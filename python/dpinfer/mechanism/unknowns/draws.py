@@ -147,24 +147,18 @@ def exact_probability(probability: float) -> Fraction:
     return Fraction(probability).limit_denominator(10**6)
 
 
-def select_least(costs: Sequence[int], *, sensitivity: int, epsilon: float, key: bytes, stream: int) -> int:
+def select_least(
+    costs: Sequence[int],  # of each option, at least one; the options themselves are public
+    *,
+    sensitivity: int,  # positive
+    epsilon: float,  # positive; taken as the rational number that it is
+    key: bytes,  # 32 bytes, from ``RandomSource.take_key()``
+    stream: int,  # which ChaCha20 stream of the key's noise domain to read; no other draw of this key may have it
+) -> int:
     """Return the place of an option, drawn with probability proportional to exp(-epsilon cost / (2 sensitivity)).
 
     **Privacy.** epsilon-differentially private, with delta = 0, when no cost of neighbouring data sets differs by more
     than `sensitivity` (McSherry and Talwar 2007).
-
-    Parameters
-    ----------
-    costs : sequence of int
-        Of each option, at least one; the options themselves are public.
-    sensitivity : int
-        Positive.
-    epsilon : float
-        Positive; taken as the rational number that it is.
-    key : bytes
-        32 bytes, from ``RandomSource.take_key()``.
-    stream : int
-        Which ChaCha20 stream of the key's noise domain to read; no other draw of this key may have it.
 
     Notes
     -----
@@ -185,19 +179,15 @@ def select_least(costs: Sequence[int], *, sensitivity: int, epsilon: float, key:
             return place
 
 
-def least_threshold(epsilon: float, delta: float, *, replace: bool) -> int:
+def least_threshold(
+    epsilon: float,  # positive
+    delta: float,  # in (0, 1)
+    *,
+    replace: bool,  # whether neighbours differ in one record's label rather than in one record's presence
+) -> int:
     """Return the least threshold for which :func:`thresholded_counts` keeps its promise.
 
     **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    epsilon : float
-        Positive.
-    delta : float
-        In (0, 1).
-    replace : bool
-        Whether neighbours differ in one record's label rather than in one record's presence.
 
     Notes
     -----
@@ -216,28 +206,19 @@ def least_threshold(epsilon: float, delta: float, *, replace: bool) -> int:
 
 
 def thresholded_counts(
-    counts: Mapping[str, int], *, epsilon: float, threshold: int, replace: bool, key: bytes, column: str
+    counts: Mapping[str, int],  # of the labels that occur, each at least 1
+    *,
+    epsilon: float,  # positive
+    threshold: int,  # at least 2
+    replace: bool,  # as of :func:`least_threshold`
+    key: bytes,  # 32 bytes, from ``RandomSource.take_key()``
+    column: str,  # name of the column, one for each call with this key
 ) -> dict[str, int]:
     """Return the labels whose count passes a threshold after discrete Laplace noise, with their noisy counts.
 
     **Privacy.** (epsilon, delta)-differentially private for every delta with ``threshold >=
     least_threshold(epsilon, delta, replace=replace)``, when each record has at most one label.  The noise has scale
     1 / epsilon, or 2 / epsilon where a record may be replaced.  A label that no record has is not looked at.
-
-    Parameters
-    ----------
-    counts : mapping from label to int
-        Of the labels that occur, each at least 1.
-    epsilon : float
-        Positive.
-    threshold : int
-        At least 2.
-    replace : bool
-        As of :func:`least_threshold`.
-    key : bytes
-        32 bytes, from ``RandomSource.take_key()``.
-    column : str
-        Name of the column, one for each call with this key.
 
     Returns
     -------

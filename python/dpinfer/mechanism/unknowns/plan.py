@@ -148,8 +148,11 @@ def names_of(unknown: Any) -> tuple[str, ...]:
 def split_budget(
     asked: Sequence[str],
     *,
+    # n_selections, n_labelled: draws for bounds, and columns of labels
     n_selections: int,
     n_labelled: int,
+    # target_epsilon, target_delta, budget_share, make_event, adjacency, accountant: as in
+    # :func:`dpinfer.plan_unknown`
     target_epsilon: float,
     target_delta: float,
     budget_share: float,
@@ -162,14 +165,6 @@ def split_budget(
     **Privacy.** Reads no records.  The accountant certified the composition of all.
 
     Raises TypeError or ValueError if an argument is wrong (BudgetExceededError: no noise meets the target).
-
-    Parameters
-    ----------
-    asked : sequence of {"n_records", "bounds", "categories"}
-    n_selections, n_labelled : int
-        Draws for bounds, and columns of labels.
-    target_epsilon, target_delta, budget_share, make_event, adjacency, accountant
-        As in :func:`dpinfer.plan_unknown`.
     """
     relation = adjacency
     if relation is Adjacency.ZERO_OUT:

@@ -37,15 +37,13 @@ _RESOLVED = 32.0
 _PROBABILITY, _LEAST_PROBABILITY, _LARGEST_PROBABILITY = 0.1, 0.02, 0.25
 
 
-def resolved_probability(n_records: int | None, epsilon: float) -> float:
+def resolved_probability(
+    n_records: int | None,  # without it the result is 0.1
+    epsilon: float,
+) -> float:
     """Return the lowest useful quantile that draws of `epsilon` each can resolve.
 
     **Privacy.** Public, or released, numbers alone.
-
-    Parameters
-    ----------
-    n_records : int, optional
-        Without it the result is 0.1.
     """
     if n_records is None or not epsilon > 0.0:
         return _PROBABILITY

@@ -12,22 +12,13 @@ from dpinfer.models.base import sigmoid, softplus
 
 @dataclass(frozen=True)
 class WindowMoments:
-    """Moments of ``x' = x - r_t (c x + q_t eta)`` from 0 over the steps of a window, in the units of x.
+    """Moments of ``x' = x - r_t (c x + q_t eta)`` from 0 over the steps of a window, in the units of x."""
 
-    Parameters
-    ----------
-    gradient_mean : float
-        Variance of the mean of the gradients over c, that is, of the distance from the positions' mean to the estimate
-        of the optimum.
-    spread : float
-        Expected variance of the positions within the window, S_xx / n.
-    start : float
-        Remaining part, in the mean of the positions, of a unit distance at the start.
-    """
-
+    # variance of the mean of the gradients over c, that is, of the distance from the positions' mean to the estimate
+    # of the optimum
     gradient_mean: float
-    spread: float
-    start: float
+    spread: float  # expected variance of the positions within the window, S_xx / n
+    start: float  # remaining part, in the mean of the positions, of a unit distance at the start
 
 
 def window_moments(rates: FloatArray, slope: float, noise: FloatArray, first: int) -> WindowMoments:
@@ -58,31 +49,19 @@ def window_moments(rates: FloatArray, slope: float, noise: FloatArray, first: in
 
 
 def inflated_noise(
-    rates: FloatArray,
-    slopes: Sequence[float],
-    noise: float,
+    rates: FloatArray,  # (T,)
+    slopes: Sequence[float],  # factors of the slopes after clipping, for the weights and the noise variance
+    noise: float,  # q
     *,
-    start: float,
+    start: float,  # mean square distance of the start, in posterior variances
     n_weights: int,
     n_records: int,
-    max_grad_norm: float,
+    max_grad_norm: float,  # while s / f is large, the gradients are clipped
 ) -> FloatArray:
     """Return the excess of a regression's noise variance at every step, because its weights wander, (T,).
 
     The weights' distance v, in posterior variances, and the inflation f follow ``v' = (1 - r c)^2 v + r^2 q^2 f`` and
     ``log f' = log f - r c (1 - s / f)``, ``s = 1 + n (v + f) / N``.
-
-    Parameters
-    ----------
-    rates : (T,) array
-    slopes : pair of float
-        Factors of the slopes after clipping, for the weights and the noise variance.
-    noise : float
-        q.
-    start : float
-        Mean square distance of the start, in posterior variances.
-    max_grad_norm : float
-        While s / f is large, the gradients are clipped.
     """
     result = np.empty(rates.shape[0])
     v, f = start, 1.0
@@ -116,20 +95,11 @@ class Drift(Protocol):
 
 @dataclass(frozen=True)
 class QuadraticLoss:
-    """A quadratic loss with its optimum drawn from the prior.
+    """A quadratic loss with its optimum drawn from the prior."""
 
-    Parameters
-    ----------
-    optimum : (R, n) array
-    curvature : (R, n, n) array
-        Of the records' loss.
-    prior_precision : (n,) array
-        The prior's part of the curvature.
-    """
-
-    optimum: FloatArray
-    curvature: FloatArray
-    prior_precision: FloatArray
+    optimum: FloatArray  # (R, n)
+    curvature: FloatArray  # (R, n, n): of the records' loss
+    prior_precision: FloatArray  # (n,): the prior's part of the curvature
 
     def gradient(self, loc: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the gradient in loc and the second derivatives."""
@@ -152,28 +122,14 @@ class QuadraticLoss:
 
 @dataclass(frozen=True)
 class LogisticPilot:
-    """The expected clipped gradients of logistic regression on pilot features, with labels that follow the model.
+    """The expected clipped gradients of logistic regression on pilot features, with labels that follow the model."""
 
-    Parameters
-    ----------
-    design : (m, n) array
-        Pilot features, the intercept's column included.
-    truth : (R, n) array
-        Weights that the labels follow.
-    scale_up : float
-        Number of records over m.
-    max_grad_norm : float
-        Clipping norm of the preconditioned gradients.
-    raw_grad_scale : float
-        Preconditioner of the raw_scale gradients; that of loc is 1.
-    """
-
-    design: FloatArray
-    truth: FloatArray
-    scale_up: float
+    design: FloatArray  # (m, n): pilot features, the intercept's column included
+    truth: FloatArray  # (R, n): weights that the labels follow
+    scale_up: float  # number of records over m
     prior_precision: float
-    max_grad_norm: float = np.inf
-    raw_grad_scale: float = 0.0
+    max_grad_norm: float = np.inf  # clipping norm of the preconditioned gradients
+    raw_grad_scale: float = 0.0  # preconditioner of the raw_scale gradients; that of loc is 1
 
     def gradient(self, loc: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the gradient in loc and the second derivatives."""

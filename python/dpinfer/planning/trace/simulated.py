@@ -26,23 +26,15 @@ _NORMAL90 = 2.0 * 1.6448536269514722  # width of a normal 90% interval in standa
 
 @dataclass(frozen=True)
 class PlainRun:
-    """Public settings of a run with a constant preconditioner and a constant learning rate.
-
-    Parameters
-    ----------
-    grad_scale : (2 n,) array
-    learning_rate : (2 n,) array
-    start : (2 n,) array
-        loc and raw_scale.
-    """
+    """Public settings of a run with a constant preconditioner and a constant learning rate."""
 
     n_steps: int
     sample_rate: float
     noise_multiplier: float
     max_grad_norm: float
-    grad_scale: FloatArray
-    learning_rate: FloatArray
-    start: FloatArray
+    grad_scale: FloatArray  # (2 n,)
+    learning_rate: FloatArray  # (2 n,)
+    start: FloatArray  # (2 n,): loc and raw_scale
 
     @property
     def noise_stddev(self) -> FloatArray:
@@ -52,24 +44,15 @@ class PlainRun:
 
 @dataclass(frozen=True)
 class SimulatedTraces:
-    """Traces of R simulated runs in which several steps are merged into one larger step.
+    """Traces of R simulated runs in which several steps are merged into one larger step."""
 
-    Parameters
-    ----------
-    positions, gradients : (K, R, 2 n) arrays
-    noise_stddev : (2 n,) array
-        Privacy noise of these gradients.
-    sample_rate : float
-        The sampling rate whose gradients these would be, in their mean and in the sampling's own noise.
-    merged : int
-        Steps taken together: as many as leave the largest contraction of a step below 1/4.
-    """
-
+    # positions, gradients: (K, R, 2 n)
     positions: FloatArray
     gradients: FloatArray
-    noise_stddev: FloatArray
+    noise_stddev: FloatArray  # (2 n,): privacy noise of these gradients
+    # the sampling rate whose gradients these would be, in their mean and in the sampling's own noise
     sample_rate: float
-    merged: int
+    merged: int  # steps taken together: as many as leave the largest contraction of a step below 1/4
 
 
 def simulate_trace(run: PlainRun, drift: Drift, rng: np.random.Generator) -> SimulatedTraces:
@@ -111,28 +94,20 @@ def simulate_trace(run: PlainRun, drift: Drift, rng: np.random.Generator) -> Sim
 
 def predict_simulated(
     run: PlainRun,
-    drift: Drift,
+    drift: Drift,  # of R simulated runs
     model: Model,
+    # keyword arguments of :func:`dpinfer.noise_aware_posterior`, one for each prediction
     posteriors: Sequence[PosteriorOptions] = (PosteriorOptions(),),
     *,
     n_records: int,
     seed: int = 0,
-    report: ProgressCallback = lambda done, total: None,
+    report: ProgressCallback = lambda done, total: None,  # gets (done, total), in posteriors
 ) -> list[Prediction]:
     """Predict the intervals of a run by simulating its traces and inferring posteriors from them.
 
     **Privacy.** Reads no records, unless the drift holds a pilot data set, which must be public.
 
     Raises NumericalError if every simulated run diverged.
-
-    Parameters
-    ----------
-    drift : Drift
-        Of R simulated runs.
-    posteriors : sequence of PosteriorOptions
-        Keyword arguments of :func:`dpinfer.noise_aware_posterior`, one for each prediction.
-    report : callable
-        Gets (done, total), in posteriors.
 
     Returns
     -------

@@ -190,16 +190,11 @@ class NewtonRelease(RegressionSums):
         return f"NewtonRelease({model}: {self.n_passes} passes, {self.n_coef} weights)\n  {self.guarantee}"
 
 
-def spread_of_counts(counts: FloatArray, edges: FloatArray) -> float:
-    """Return about the size below which 68% of the responses lie, from noisy shares of their octaves.
-
-    Parameters
-    ----------
-    counts : (m,) array
-        Noisy shares of abs(y) below edges[0], between successive edges, and above the last.
-    edges : (m - 1,) array
-        Powers of two apart.
-    """
+def spread_of_counts(
+    counts: FloatArray,  # (m,): noisy shares of abs(y) below edges[0], between successive edges, and above the last
+    edges: FloatArray,  # (m - 1,): powers of two apart
+) -> float:
+    """Return about the size below which 68% of the responses lie, from noisy shares of their octaves."""
     cumulative = np.maximum.accumulate(np.cumsum(counts) / max(float(np.sum(counts)), 0.5))
     position = int(np.clip(np.searchsorted(cumulative, _SPREAD_LEVEL), 1, edges.size))
     if position == edges.size:

@@ -98,14 +98,12 @@ class EntryFile:
 
     Raises OSError if there is no such file. Raises LedgerError if it cannot be read. Raises LedgerFormatError if it is
     not a ledger or is damaged.
-
-    Parameters
-    ----------
-    path : path-like
-        An existing file.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],  # an existing file
+    ) -> None:
         self.path = Path(path)
 
     @classmethod

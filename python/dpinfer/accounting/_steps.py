@@ -360,14 +360,8 @@ def discretise(
     direction: Direction,  # which pair; it makes no difference to a symmetric step
     width: float,  # grid step, positive, with at most 24 significant bits, so that its multiples are exact
     tail: float,  # probability that may be moved to infinity, in (0, 1)
-) -> GridLaw:
-    """Return a loss law on the grid of step `width` that dominates `step`'s, cutting about `tail` off each side.
-
-    Returns
-    -------
-    GridLaw
-        The law; ``consistent`` must be checked by the caller.
-    """
+) -> GridLaw:  # the law; ``consistent`` must be checked by the caller
+    """Return a loss law on the grid of step `width` that dominates `step`'s, cutting about `tail` off each side."""
     shift, rate = step.shift, step.rate
     ends = loss(shift, rate, np.array(noise_range(shift, rate, tail)))
     first = math.floor(ends[0] / width)
@@ -401,14 +395,8 @@ def discretise(
     return GridLaw(start, masses, infinite, bins.margin, consistent)
 
 
-def total_variation_slack(event: Event) -> float:
-    """Return a bound on the total variation distance between an event with exact noise and with the library's.
-
-    Returns
-    -------
-    float
-        In [0, inf); parts without a guarantee count nothing.
-    """
+def total_variation_slack(event: Event) -> float:  # in [0, inf); parts without a guarantee count nothing
+    """Return a bound on the total variation distance between an event with exact noise and with the library's."""
     if isinstance(event, (NonPrivateEvent, PureEvent, ApproximateEvent)):
         # These are drawn exactly, by integers.
         return 0.0

@@ -48,15 +48,10 @@ _MAX_EPSILON = 1e12  # a larger epsilon counts as infinite
 def gaussian_delta(
     shift: float,  # L2 sensitivity divided by the noise's standard deviation, in (0, inf)
     epsilon: float,  # in [0, inf)
-) -> float:
+) -> float:  # delta in [0, 1]
     """Return an upper bound, tight to rounding, on delta of a Gaussian mechanism.
 
     **Privacy.** Reads no records.  Valid under the adjacency relation whose sensitivity `shift` was computed with.
-
-    Returns
-    -------
-    float
-        delta in [0, 1].
 
     Notes
     -----
@@ -89,15 +84,10 @@ def gaussian_delta(
 def gaussian_epsilon(
     shift: float,  # L2 sensitivity divided by the noise's standard deviation, in (0, inf)
     delta: float,  # in (0, 1)
-) -> float:
+) -> float:  # epsilon in [0, inf]; infinity where the search leaves the range of the arithmetic
     """Return the least epsilon, rounded up, at which a Gaussian mechanism meets `delta`.
 
     **Privacy.** Reads no records.  Valid under the adjacency relation whose sensitivity `shift` was computed with.
-
-    Returns
-    -------
-    float
-        epsilon in [0, inf]; infinity where the search leaves the range of the arithmetic.
 
     Notes
     -----

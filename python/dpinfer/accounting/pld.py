@@ -81,13 +81,8 @@ def pld_epsilon(
     delta: float,  # in (0, 1)
     # the orders of the neighbouring data sets to cover; the result is the largest epsilon among them
     directions: tuple[Direction, ...] = _BOTH,
-) -> float:
+) -> float:  # epsilon in [0, inf]
     """Return a certified epsilon for a composition at `delta`; infinity when none can be certified.
-
-    Returns
-    -------
-    float
-        epsilon in [0, inf].
 
     Notes
     -----
@@ -122,13 +117,8 @@ def pld_delta(
     epsilon: float,  # in [0, inf)
     # the orders of the neighbouring data sets to cover; the result is the largest delta among them
     directions: tuple[Direction, ...] = _BOTH,
-) -> float:
+) -> float:  # delta in [0, 1]
     """Return a certified delta for a composition at `epsilon`; 1 when none can be certified.
-
-    Returns
-    -------
-    float
-        delta in [0, 1].
 
     Notes
     -----
@@ -166,12 +156,8 @@ def pld_deltas(
     # called once with an epsilon at which delta is about `least`; returns the epsilons, (k,), ascending from 0
     points: Callable[[float], FloatArray],
     least: float,  # in (0, 1)
-) -> tuple[FloatArray, FloatArray]:
+) -> tuple[FloatArray, FloatArray]:  # epsilons and deltas, (k,) each
     """Return epsilons and certified deltas at them, valid for both orders of the neighbouring data sets.
-
-    Returns
-    -------
-    epsilons, deltas : (k,) float64
 
     Notes
     -----

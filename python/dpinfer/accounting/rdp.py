@@ -27,13 +27,8 @@ _LARGEST_EXPONENT = 700.0
 def rdp_epsilon(
     steps: Mapping[Step, int],  # distinct steps and their counts
     delta: float,  # in (0, 1)
-) -> float:
+) -> float:  # epsilon in [0, inf]
     """Return the Rényi bound on epsilon at `delta`; infinity when no order gives a finite one.
-
-    Returns
-    -------
-    float
-        epsilon in [0, inf].
 
     Notes
     -----
@@ -64,14 +59,8 @@ def rdp_epsilon(
 def renyi_divergence(
     step: Step,
     order: int,  # at least 2
-) -> float:
-    """Return an upper bound, tight to rounding, on the Rényi divergence of one step at an integer order.
-
-    Returns
-    -------
-    float
-        In [0, inf]; of both orders of the data sets.
-    """
+) -> float:  # in [0, inf]; of both orders of the data sets
+    """Return an upper bound, tight to rounding, on the Rényi divergence of one step at an integer order."""
     return _divergence(step)(float(order))
 
 

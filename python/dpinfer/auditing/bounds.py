@@ -23,12 +23,8 @@ def binomial_upper(
     count: npt.ArrayLike,  # successes, in [0, trials]
     trials: int,
     alpha: float,  # in (0, 1): probability with which the bound may be below the truth
-) -> FloatArray:
+) -> FloatArray:  # in (0, 1]
     """Return the one-sided Clopper-Pearson upper bound of a probability.
-
-    Returns
-    -------
-    array of float64 in (0, 1]
 
     Notes
     -----
@@ -48,13 +44,8 @@ def mu_from_total_errors(
     errors: npt.ArrayLike,  # false positives plus false negatives of a test that was fixed beforehand
     trials: int,  # trials without the canary, and as many with it
     alpha: float,  # in (0, 1): probability with which the bound may exceed the truth
-) -> FloatArray:
+) -> FloatArray:  # at least 0
     """Return a lower bound on mu from the number of errors of both kinds together.
-
-    Returns
-    -------
-    array of float64
-        At least 0.
 
     Notes
     -----
@@ -79,13 +70,8 @@ def mu_from_error_rates(
     false_negatives: npt.ArrayLike,
     trials: int,  # trials without the canary, and as many with it
     alpha: float,  # in (0, 1): probability with which the bound may exceed the truth
-) -> FloatArray:
+) -> FloatArray:  # may be negative
     """Return a lower bound on mu from upper bounds of the two error rates, alpha / 2 each.
-
-    Returns
-    -------
-    array of float64
-        May be negative.
 
     Notes
     -----

@@ -52,16 +52,11 @@ def build_parser(
 
 def main(
     argv: Sequence[str] | None = None,  # arguments, by default those of the process
-) -> int:
+) -> int:  # 0 done, 1 failed or a check failed, 2 wrong arguments or data, 3 budget refused, 130 interrupted
     """Run the command and return its exit code.
 
     **Privacy.** An error is one line that names arguments and columns, never a value of a record. The text of a
     foreign error is withheld, because it could quote one.
-
-    Returns
-    -------
-    int
-        0 done, 1 failed or a check failed, 2 wrong arguments or data, 3 budget refused, 130 interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
         # A name outside of the terminal's encoding must not end a command after the charge.

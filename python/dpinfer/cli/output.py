@@ -26,26 +26,15 @@ class OutputFolder:
 
     Raises UsageError if the folder cannot be made or written to, is in use by another command, or holds a release
     already.
-
-    Parameters
-    ----------
-    path : path-like
-        Created, with its parents, if it does not exist.
-    need_bytes : int
-        Size of the results; the folder must have room for them now.
-    overwrite : bool
-        Whether a file that holds a release may be replaced.
-    release_name : str
-        The release's file, which `overwrite` allows to replace.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str],  # created, with its parents, if it does not exist
         *,
-        need_bytes: int = 0,
-        overwrite: bool = True,
-        release_name: str = "fit.release",
+        need_bytes: int = 0,  # size of the results; the folder must have room for them now
+        overwrite: bool = True,  # whether a file that holds a release may be replaced
+        release_name: str = "fit.release",  # the release's file, which `overwrite` allows to replace
     ) -> None:
         self.path = Path(path)
         self.release_path = self.path / release_name

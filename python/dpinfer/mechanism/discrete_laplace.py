@@ -18,16 +18,13 @@ class KeystreamIntegers:
     """Uniform integers of any size from one ChaCha20 stream of the noise domain, and draws based on them.
 
     **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    key : bytes
-        32 bytes.
-    stream : int
-        Read from its start: a stream serves one object.
     """
 
-    def __init__(self, key: bytes, stream: int) -> None:
+    def __init__(
+        self,
+        key: bytes,  # 32 bytes
+        stream: int,  # read from its start: a stream serves one object
+    ) -> None:
         self._key = key
         self._stream = stream
         self._counter = 0
@@ -164,11 +161,6 @@ def laplace_mechanism(
     `l1_sensitivity` in the L1 norm: the ratio of the two densities at any point is at most
     ``exp(epsilon * distance / l1_sensitivity)`` (Ghosh, Roughgarden and Sundararajan 2012), and the scale is the exact
     rational number.
-
-    Returns
-    -------
-    list of int
-        The noisy totals.
 
     Examples
     --------

@@ -40,26 +40,18 @@ class LatticeSum:
     record is present in one data set only or is blanked, and at most ``sum(r_c)`` when it is replaced.  With at most
     ``n_nonzero`` coordinates of a contribution different from zero it is also at most ``n_nonzero * max(m_c)``, twice
     that when replaced.  All of this holds in integers.
-
-    Parameters
-    ----------
-    low, high : (s,) float64
-        Public bounds on each coordinate of a contribution, low <= 0 <= high, as a record may contribute nothing.
-    replace : bool
-        Whether neighbours differ in one record's value rather than in one record's presence.
-    n_nonzero : int, optional
-        Largest number of nonzero coordinates of one contribution; all by default.
-    step : float, optional
-        The lattice step g, a power of two; by default 2**-30 of the largest bound, rounded down to a power of two.
     """
 
     def __init__(
         self,
+        # low, high: (s,) float64: public bounds on each coordinate of a contribution, low <= 0 <= high, as a record
+        # may contribute nothing
         low: FloatArray,
         high: FloatArray,
         *,
-        replace: bool,
-        n_nonzero: int | None = None,
+        replace: bool,  # whether neighbours differ in one record's value rather than in one record's presence
+        n_nonzero: int | None = None,  # largest number of nonzero coordinates of one contribution; all by default
+        # the lattice step g, a power of two; by default 2**-30 of the largest bound, rounded down to a power of two
         step: float | None = None,
     ) -> None:
         largest = float(np.max(np.maximum(-low, high)))

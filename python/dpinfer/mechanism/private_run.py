@@ -60,19 +60,16 @@ class PrivateRun:
     """A run between its charge and its release.
 
     **Privacy.** Holds the run's key.
-
-    Parameters
-    ----------
-    record : RunRecord
-        State of the run.
-    source : RandomSource
-        Of the key, where `record` has none yet.
-    keeps : bool
-        Whether the checkpoint stays after the run.
     """
 
     def __init__(
-        self, charge: Charge, record: RunRecord, source: RandomSource, checkpoint: RunCheckpoint | None, *, keeps: bool
+        self,
+        charge: Charge,
+        record: RunRecord,  # state of the run
+        source: RandomSource,  # of the key, where `record` has none yet
+        checkpoint: RunCheckpoint | None,
+        *,
+        keeps: bool,  # whether the checkpoint stays after the run
     ) -> None:
         self._charge, self._record, self._source = charge, record, source
         self._checkpoint, self._keeps = checkpoint, keeps

@@ -30,15 +30,10 @@ def without_null_records(
     adjacency: Adjacency,
     features: Array,  # (N, d) or (N,) array
     response: Array | None,  # (N,): empty if there is none
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array]:  # not copied if no record is removed
     """Return the records without null records: under ``zero_out`` those that are not NaN in every number; else all.
 
     **Privacy.** Reads the records. The result for one record does not depend on another.
-
-    Returns
-    -------
-    features, response : array
-        Not copied if no record is removed.
     """
     targets = np.empty(0) if response is None else response
     if adjacency is not Adjacency.ZERO_OUT:

@@ -94,16 +94,11 @@ def run_steps(
     plan: PrivacyPlan,
     control: RunControl,
     load: Callable[[], Loaded],  # returns the checked records, as the algorithm takes them
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # for the settings of a release: its mechanism, version, accountant, and entry in the ledger
     """Charge a run, load its records, and make all its steps; return the record of its charge for the release.
 
     **Privacy.** `load` reads the records, and is called when the charge is on the disk.  Nothing is drawn before they
     are bound to the run: docs/derivations/checkpoint.md.
-
-    Returns
-    -------
-    dict
-        For the settings of a release: its mechanism, version, accountant, and entry in the ledger.
     """
     with private_run(
         plan,

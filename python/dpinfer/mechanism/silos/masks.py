@@ -108,15 +108,12 @@ def pair_mask(private: X25519PrivateKey, public: bytes, *, own: int, other: int,
 
 
 class SiteKeys:
-    """The secrets of a site in one session, all derived from one key.
+    """The secrets of a site in one session, all derived from one key."""
 
-    Parameters
-    ----------
-    key : bytes
-        Fresh: of this session alone.
-    """
-
-    def __init__(self, key: bytes) -> None:
+    def __init__(
+        self,
+        key: bytes,  # fresh: of this session alone
+    ) -> None:
         self._key = key
         self.box_private = derived(key, "box")
 

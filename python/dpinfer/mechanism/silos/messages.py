@@ -165,14 +165,12 @@ class Transcript:
     Both ends of a line have the same chain as long as they saw the same messages, and can compare it afterwards.
 
     **Privacy.** The file has kinds, sizes and hashes of messages, and no message.
-
-    Parameters
-    ----------
-    path : Path, optional
-        Of a file that lines of JSON are appended to.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,  # of a file that lines of JSON are appended to
+    ) -> None:
         self._path = path
         self._chain = hashlib.sha256(_MAGIC).digest()
         self.n_bytes = {"coordinator": 0, "site": 0}

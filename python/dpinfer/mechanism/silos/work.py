@@ -54,24 +54,15 @@ def gaussian_share(
 
 
 class Task:
-    """The public task of a session.
-
-    Parameters
-    ----------
-    kind : {"newton", "statistic"}
-    terms : mapping
-        Plain data: the plan of a private Newton run, or the terms of a statistic.
-    records : mapping, optional
-        The requested records: input of a site's table for its rows.
-    """
+    """The public task of a session."""
 
     def __init__(
         self,
-        kind: str,
+        kind: str,  # {"newton", "statistic"}
         model: Model,
-        terms: Mapping[str, Any],
+        terms: Mapping[str, Any],  # plain data: the plan of a private Newton run, or the terms of a statistic
         n_records: int,
-        records: Mapping[str, Any] | None = None,
+        records: Mapping[str, Any] | None = None,  # the requested records: input of a site's table for its rows
     ) -> None:
         self.kind, self.model, self.terms = kind, model, dict(terms)
         self.n_records = check_integer("n_records", n_records, 1)

@@ -51,31 +51,20 @@ def floored(precision: FloatArray, floor: float, *, isotropic: bool) -> FloatArr
 
 
 class SiteIterate:
-    """q(theta) = prod_j N(loc_j, precision_j**-1), moved by estimates of the sum of all records' sites.
-
-    Parameters
-    ----------
-    loc : (J, d) float64
-    precision : (J, d, d) float64
-    centred : bool
-        Whether sums are of centred sites: q then moves in (loc, precision); otherwise in natural parameters.
-    block_weight : float
-        Weight of the precisions in a contribution.
-    trust_radius : float
-        Largest move of a block's mean in one step (centred sites); infinity for none.
-    """
+    """q(theta) = prod_j N(loc_j, precision_j**-1), moved by estimates of the sum of all records' sites."""
 
     def __init__(
         self,
         prior: SitePrior,
-        loc: FloatArray,
-        precision: FloatArray,
+        loc: FloatArray,  # (J, d) float64
+        precision: FloatArray,  # (J, d, d) float64
         *,
         n_records: int,
+        # whether sums are of centred sites: q then moves in (loc, precision); otherwise in natural parameters
         centred: bool,
         isotropic: bool,
-        block_weight: float,
-        trust_radius: float,
+        block_weight: float,  # weight of the precisions in a contribution
+        trust_radius: float,  # largest move of a block's mean in one step (centred sites); infinity for none
     ) -> None:
         self._prior, self._n_records = prior, n_records
         self._centred, self._isotropic = centred, isotropic

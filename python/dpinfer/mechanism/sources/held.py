@@ -54,12 +54,7 @@ def records_of(X: Any, y: Any = None) -> Records:
 
 
 class HeldRows(Records):
-    """An array or a sparse matrix, with its responses beside it.
-
-    Parameters
-    ----------
-    X : array-like
-    """
+    """An array or a sparse matrix, with its responses beside it."""
 
     _y: Any = None
 

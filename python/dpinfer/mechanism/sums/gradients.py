@@ -79,21 +79,14 @@ class GlmSession:
     """Generalised linear models.
 
     **Privacy.** Holds the records; see :class:`GradientSession`.
-
-    Parameters
-    ----------
-    features : (N, n_features) float64 or float32
-    response : (N,) float64
-    settings : SessionSettings
-        Its rule is for the linear predictor.
     """
 
     def __init__(
         self,
         model: GeneralizedLinearModel,
-        features: npt.NDArray[np.float64] | npt.NDArray[np.float32],
-        response: FloatArray,
-        settings: SessionSettings,
+        features: npt.NDArray[np.float64] | npt.NDArray[np.float32],  # (N, n_features) float64 or float32
+        response: FloatArray,  # (N,) float64
+        settings: SessionSettings,  # its rule is for the linear predictor
     ) -> None:
         self._model, self._aligned = model, settings.aligned
         self._nodes, self._weights = settings.nodes, settings.weights
@@ -205,16 +198,13 @@ class NumpySession:
 
     **Privacy.** Holds the records; see :class:`dpinfer.mechanism.sums.gradients.GradientSession`.  A record whose
     gradient is not finite, or cannot be computed, contributes zero.
-
-    Parameters
-    ----------
-    records : (features,) or (features, response)
-    settings : SessionSettings
-        Its rule is for the linear predictor.
     """
 
     def __init__(
-        self, model: GeneralizedLinearModel | GradientModel, records: Arrays, settings: SessionSettings
+        self,
+        model: GeneralizedLinearModel | GradientModel,
+        records: Arrays,  # (features,) or (features, response)
+        settings: SessionSettings,  # its rule is for the linear predictor
     ) -> None:
         self._model, self._settings = model, settings
         self._features = records[0]

@@ -29,21 +29,15 @@ class EvidenceSession:
     positive, and if anything is not finite, it is the neutral one: docs/derivations/dp-sep.md.
 
     **Privacy.** Holds the records.  Has the interface of compiled sessions.
-
-    Parameters
-    ----------
-    features : (N, n_features) float64
-    response : (N,) float64
-    rule : (nodes, weights)
     """
 
     def __init__(
         self,
         model: GeneralizedLinearModel,
-        features: FloatArray,
-        response: FloatArray,
+        features: FloatArray,  # (N, n_features) float64
+        response: FloatArray,  # (N,) float64
         *,
-        rule: tuple[FloatArray, FloatArray],
+        rule: tuple[FloatArray, FloatArray],  # (nodes, weights)
         max_site_norm: float,
         key: bytes,
     ) -> None:

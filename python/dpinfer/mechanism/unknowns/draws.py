@@ -213,17 +213,12 @@ def thresholded_counts(
     replace: bool,  # as of :func:`least_threshold`
     key: bytes,  # 32 bytes, from ``RandomSource.take_key()``
     column: str,  # name of the column, one for each call with this key
-) -> dict[str, int]:
+) -> dict[str, int]:  # in descending order of noisy counts, then by name
     """Return the labels whose count passes a threshold after discrete Laplace noise, with their noisy counts.
 
     **Privacy.** (epsilon, delta)-differentially private for every delta with ``threshold >=
     least_threshold(epsilon, delta, replace=replace)``, when each record has at most one label.  The noise has scale
     1 / epsilon, or 2 / epsilon where a record may be replaced.  A label that no record has is not looked at.
-
-    Returns
-    -------
-    dict from label to int
-        In descending order of noisy counts, then by name.
 
     Notes
     -----

@@ -36,14 +36,12 @@ class RankedColumn(ABC):
 
 
 class HeldColumn(RankedColumn):
-    """A column in memory.
+    """A column in memory."""
 
-    Parameters
-    ----------
-    values : (N,) float64
-    """
-
-    def __init__(self, values: FloatArray) -> None:
+    def __init__(
+        self,
+        values: FloatArray,  # (N,) float64
+    ) -> None:
         self._ordered = np.sort(values[~np.isnan(values)])
         self.size = int(self._ordered.size)
 
@@ -53,17 +51,14 @@ class HeldColumn(RankedColumn):
 
 
 class ReadColumn(RankedColumn):
-    """A column of a stream, read again for each query: memory holds one block.
+    """A column of a stream, read again for each query: memory holds one block."""
 
-    Parameters
-    ----------
-    place : int
-        Of the column.
-    n_columns : int
-        That every block must have.
-    """
-
-    def __init__(self, rows: Records, place: int, n_columns: int) -> None:
+    def __init__(
+        self,
+        rows: Records,
+        place: int,  # of the column
+        n_columns: int,  # that every block must have
+    ) -> None:
         self._rows, self._place, self._n_columns = rows, place, n_columns
         self.size = int(self._ranks(np.empty(0))[-1])
 

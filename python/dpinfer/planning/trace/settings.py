@@ -22,7 +22,7 @@ _SLACK = 1.01  # fewer steps are preferred to 1% of width
 _CLIP_QUANTILE = 0.985  # that of the recipes (docs/coverage-record.md)
 
 
-def pilot_design(model: Model, pilot: npt.ArrayLike | None) -> FloatArray | None:
+def pilot_design(model: Model, pilot: npt.ArrayLike | None) -> FloatArray | None:  # (m, n) or None
     """Return the pilot's first thousand rows, the intercept's column included.
 
     **Privacy.** The pilot must be public.
@@ -33,10 +33,6 @@ def pilot_design(model: Model, pilot: npt.ArrayLike | None) -> FloatArray | None
     ----------
     pilot : (m, n_features) array, optional
         Without it normal features with the model's `feature_moments`, if it has any.
-
-    Returns
-    -------
-    (m, n) array or None
     """
     moments = getattr(model, "feature_moments", None)
     if pilot is None and moments is None:

@@ -57,7 +57,6 @@ def check_sampling(
     masks = _who_was_sampled(path, records, rate, n_steps, source)
     if masks is None:
         return AuditCheck("sampling", path.name, False, math.inf, 1.0, "sums are not those of a set of records")
-    level = alpha / (2 + n + _LAGS)
     pvalues = {"inclusions": _binomial_pvalue(int(masks.sum()), masks.size, rate)}
     pvalues |= {f"inclusions of record {i}": _binomial_pvalue(int(masks[:, i].sum()), n_steps, rate) for i in range(n)}
     # Of (|B| - N kappa)**2, whose mean is the variance of a binomial and whose own variance follows from its kurtosis.
@@ -71,10 +70,7 @@ def check_sampling(
         first = np.flatnonzero(np.arange(n_steps - lag) // lag % 2 == 0)
         both = int(np.sum(masks[first] & masks[first + lag]))
         pvalues[f"pairs of steps {lag} apart"] = _binomial_pvalue(both, first.size * n, rate**2)
-    worst = min(pvalues, key=lambda what: pvalues[what])
-    value = -math.log10(max(pvalues[worst], 1e-300))
-    detail = f"p = {pvalues[worst]:.2g} for {worst}"
-    return AuditCheck("sampling", path.name, pvalues[worst] >= level, value, -math.log10(level), detail)
+    return _least("sampling", path.name, pvalues, alpha)
 
 
 def check_draws(
@@ -101,11 +97,7 @@ def check_draws(
         "counts of the records": float(uniform),
         "the same record twice running": _binomial_pvalue(again, first.size, 1.0 / n),
     }
-    level = alpha / len(pvalues)
-    worst = min(pvalues, key=lambda what: pvalues[what])
-    value = -math.log10(max(pvalues[worst], 1e-300))
-    detail = f"p = {pvalues[worst]:.2g} for {worst}"
-    return AuditCheck("sampling", path.name, pvalues[worst] >= level, value, -math.log10(level), detail)
+    return _least("sampling", path.name, pvalues, alpha)
 
 
 def check_noise(
@@ -140,11 +132,7 @@ def check_noise(
         pairs.append(("neighbouring coordinates", z[:, :-1], z[:, 1:]))
     for what, a, b in pairs:
         pvalues[what] = float(2.0 * stats.norm.sf(abs(np.sum(a * b)) / math.sqrt(a.size)))
-    level = alpha / len(pvalues)
-    worst = min(pvalues, key=lambda what: pvalues[what])
-    value = -math.log10(max(pvalues[worst], 1e-300))
-    detail = f"p = {pvalues[worst]:.2g} for {worst}"
-    return AuditCheck("noise", name, pvalues[worst] >= level, value, -math.log10(level), detail)
+    return _least("noise", name, pvalues, alpha)
 
 
 def check_distinguishing(
@@ -172,6 +160,15 @@ def check_distinguishing(
     bound = gaussian_lower_bound(statistics[0], statistics[1], alpha)
     detail = f"mu is at least {bound:.4f}, the claim is {claim:.4f}"
     return AuditCheck("distinguishing", name, bound <= claim, bound, claim, detail)
+
+
+def _least(kind: str, name: str, pvalues: dict[str, float], alpha: float) -> AuditCheck:
+    """Return the check of the least of several p-values, which share `alpha`."""
+    level = alpha / len(pvalues)
+    worst = min(pvalues, key=lambda what: pvalues[what])
+    value = -math.log10(max(pvalues[worst], 1e-300))
+    detail = f"p = {pvalues[worst]:.2g} for {worst}"
+    return AuditCheck(kind, name, pvalues[worst] >= level, value, -math.log10(level), detail)
 
 
 def _who_was_sampled(

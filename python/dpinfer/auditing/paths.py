@@ -241,22 +241,22 @@ def model_paths(model: GeneralizedLinearModel) -> tuple[AuditPath, ...]:
     )
     if model.site_sum is None:
         return paths
-    p = model.n_features
-    rng = np.random.default_rng(24)
-    base = np.column_stack((rng.normal(size=(20, p)), np.arange(20.0) % 2.0))
-    plus, minus = np.zeros(p + 1), np.zeros(p + 1)
-    plus[[0, -1]], minus[[0, -1]] = (5.0, 1.0), (-5.0, 1.0)
-    return (*paths, _sites(f"DP-SEP, {name}", model, 0.05, base, plus, minus))
+    return (*paths, _sites(f"DP-SEP, {name}", model, 0.05, *_binary_records(model.n_features, 24)))
 
 
 def _binary_sites(n_features: int, norm: float, sampling: str = "poisson") -> AuditPath:
-    """Return the path of probit sites, with records far out on either side of one feature."""
-    rng = np.random.default_rng(21)
+    """Return the path of probit sites."""
+    name = "DP-SEP, probit" if sampling == "poisson" else f"DP-SEP, {sampling} draws"
+    return _sites(name, ProbitRegression(n_features), norm, *_binary_records(n_features, 21), sampling)
+
+
+def _binary_records(n_features: int, seed: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return ordinary records, and records far out on either side of one feature."""
+    rng = np.random.default_rng(seed)
     base = np.column_stack((rng.normal(size=(20, n_features)), np.arange(20.0) % 2.0))
     plus, minus = np.zeros(n_features + 1), np.zeros(n_features + 1)
     plus[[0, -1]], minus[[0, -1]] = (5.0, 1.0), (-5.0, 1.0)
-    name = "DP-SEP, probit" if sampling == "poisson" else f"DP-SEP, {sampling} draws"
-    return _sites(name, ProbitRegression(n_features), norm, base, plus, minus, sampling)
+    return base, plus, minus
 
 
 def _points() -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -227,7 +227,19 @@ class StatisticMethod(Method):
         )
 
 
-class DPVIMethod(Method):
+class _OfSteps(Method):
+    """A method whose plan is a :class:`dpinfer.PrivacyPlan`."""
+
+    def n_passes(self, plan: MechanismPlan) -> float:
+        """Return the expected number."""
+        return plan.sample_rate * plan.n_steps if isinstance(plan, PrivacyPlan) else math.nan
+
+    def plan_from_dict(self, data: Mapping[str, Any]) -> MechanismPlan:
+        """Rebuild a PrivacyPlan."""
+        return PrivacyPlan.from_dict(data)
+
+
+class DPVIMethod(_OfSteps):
     """A noisy gradient trace: :func:`dpinfer.run_dpvi`, with the settings that the planner recommends."""
 
     name = "dpvi"
@@ -283,14 +295,6 @@ class DPVIMethod(Method):
         """Ask for more of a regression, whose trace is clipped and noised without whitening."""
         return _UNWHITENED if isinstance(target.model, GeneralizedLinearModel) else 1.0
 
-    def n_passes(self, plan: MechanismPlan) -> float:
-        """Return the expected number."""
-        return plan.sample_rate * plan.n_steps if isinstance(plan, PrivacyPlan) else math.nan
-
-    def plan_from_dict(self, data: Mapping[str, Any]) -> MechanismPlan:
-        """Rebuild a PrivacyPlan."""
-        return PrivacyPlan.from_dict(data)
-
     def check(self, target: Target, plan: MechanismPlan, request: PosteriorRequest | None, run: RunSettings) -> None:
         """Check the posterior of the planned trace."""
         if request is not None and isinstance(plan, PrivacyPlan):
@@ -314,7 +318,7 @@ class DPVIMethod(Method):
         )
 
 
-class SepMethod(Method):
+class SepMethod(_OfSteps):
     """A site trace: :func:`dpinfer.run_dp_sep`, all records in every step."""
 
     name = "sep"
@@ -335,14 +339,6 @@ class SepMethod(Method):
     def predicted_width(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
         """Return that there is no prediction."""
         return math.nan, "no width is predicted"
-
-    def n_passes(self, plan: MechanismPlan) -> float:
-        """Return the expected number."""
-        return plan.sample_rate * plan.n_steps if isinstance(plan, PrivacyPlan) else math.nan
-
-    def plan_from_dict(self, data: Mapping[str, Any]) -> MechanismPlan:
-        """Rebuild a PrivacyPlan."""
-        return PrivacyPlan.from_dict(data)
 
     def check(self, target: Target, plan: MechanismPlan, request: PosteriorRequest | None, run: RunSettings) -> None:
         """Check the posterior of the planned trace."""

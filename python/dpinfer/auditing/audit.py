@@ -13,7 +13,8 @@ from dpinfer.accounting import Adjacency
 from dpinfer.auditing.checks import check_distinguishing, check_draws, check_neighbours, check_noise, check_sampling
 from dpinfer.auditing.paths import AuditPath, audit_paths, draw_paths, model_paths, sampling_paths
 from dpinfer.auditing.result import AuditCheck, AuditResult
-from dpinfer.mechanism.noise_keys import OSRandomSource, RandomSource
+from dpinfer.mechanism.noise_keys import RandomSource
+from dpinfer.mechanism.private_run import check_source
 from dpinfer.methods import find_method
 from dpinfer.models import GeneralizedLinearModel
 
@@ -90,9 +91,7 @@ def audit(
     n_runs = check_integer("n_runs", n_runs, 1000)
     noise = check_interval("noise_multiplier", noise_multiplier, 1e-3, 1e3, low_open=False, high_open=False)
     rate = check_interval("false_positive_rate", false_positive_rate, 0.0, 0.5, high_open=False)
-    source = OSRandomSource() if random_source is None else random_source
-    if not isinstance(source, RandomSource):
-        raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
+    source = check_source(random_source)
     report = resolve_progress(progress, "checks")
     own = [path for model in models for path in model_paths(model)]
     own += [path for method in methods for path in find_method(method)[0].audited_paths()]

@@ -9,7 +9,8 @@ from dpinfer.accounting import PrivacyPlan
 from dpinfer.auditing.bounds import one_run_lower_bound
 from dpinfer.auditing.result import OneRunResult
 from dpinfer.mechanism import NetworkSettings, run_dp_sep, run_dpvi, run_network_dp_sep
-from dpinfer.mechanism.noise_keys import OSRandomSource, RandomSource
+from dpinfer.mechanism.noise_keys import RandomSource
+from dpinfer.mechanism.private_run import check_source
 from dpinfer.models import BayesianNeuralNetwork, GaussianMixture, LogisticRegression
 
 # Far from 1: noise that forgets it, or takes its root, is far too small.
@@ -76,9 +77,7 @@ def audit_one_run(
     n_canaries = check_integer("n_canaries", n_canaries, 10, _MOST[mechanism])
     share = check_interval("guess_share", guess_share, 0.0, 1.0, high_open=False)
     confidence = check_interval("confidence", confidence, 0.0, 1.0)
-    source = OSRandomSource() if random_source is None else random_source
-    if not isinstance(source, RandomSource):
-        raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
+    source = check_source(random_source)
     coins = np.random.default_rng(int.from_bytes(source.take_key(), "little"))
     included = coins.random(n_canaries) < 0.5
     scores = _SCORES[mechanism](plan, included, source)

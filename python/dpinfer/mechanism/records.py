@@ -18,7 +18,6 @@ from dpinfer.errors import RecordError
 from dpinfer.mechanism.sources.held import records_of
 from dpinfer.mechanism.sources.row_source import Arrays, Records, RowSource, total_rows
 from dpinfer.mechanism.sources.sparse import SparseFeatures, checked_features
-from dpinfer.models import ConjugateModel
 
 Array = npt.NDArray[Any]
 Features = npt.NDArray[np.float64] | npt.NDArray[np.float32]
@@ -120,12 +119,10 @@ def _readable(array: npt.NDArray[Any], kind: type[np.floating[Any]]) -> Any:
     return np.require(array, dtype=kind, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
-def check_conjugate_records(
-    model: ConjugateModel, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
-) -> npt.NDArray[np.float64]:
-    """Return the records of a conjugate model as (N,) float64.
-
-    Under ``zero_out`` null records, NaN, are taken out.
+def check_alone(
+    model: Any, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
+) -> npt.NDArray[np.float64]:  # (N,), or (N, n_features)
+    """Return records without a response, numbers or rows of them, without null records.
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
@@ -133,8 +130,11 @@ def check_conjugate_records(
     record, or a value is not finite or outside the model's range.
     """
     records = as_record_array("X", X)
-    check_values(records, type(model).__name__)
-    records = records[:, 0] if records.ndim == 2 else records
+    if model.record_form == "values":
+        check_values(records, type(model).__name__)
+        records = records[:, 0] if records.ndim == 2 else records
+    else:
+        check_columns(records, model.n_features)
     total_rows([records.shape[0] or None])
     records, _ = without_null_records(adjacency, records, None)
     values: npt.NDArray[np.float64] = _readable(records, np.float64)
@@ -144,24 +144,6 @@ def check_conjugate_records(
     if required is not None:
         raise RecordError(f"X must hold {required} for {type(model).__name__}")
     return values
-
-
-def check_points(model: Any, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> npt.NDArray[np.float64]:
-    """Return rows of numbers without a response, (N, n_features) float64, without null records.
-
-    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
-
-    Raises TypeError if the array does not hold real numbers. Raises RecordError if the shape is wrong, there is no
-    record, or a value is not finite.
-    """
-    records = as_record_array("X", X)
-    check_columns(records, model.n_features)
-    total_rows([records.shape[0] or None])
-    records, _ = without_null_records(adjacency, records, None)
-    points: npt.NDArray[np.float64] = _readable(records, np.float64)
-    if not np.all(np.isfinite(points)):
-        raise RecordError("X must be finite: it holds a NaN or an infinity")
-    return points
 
 
 def load_records(model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Arrays:
@@ -175,8 +157,7 @@ def load_records(model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.AD
     check_arguments(model, y, X)
     if model.record_form == "regression":
         return check_records(model, X, y, adjacency)
-    check = check_conjugate_records if model.record_form == "values" else check_points
-    return (check(model, X, adjacency),)
+    return (check_alone(model, X, adjacency),)
 
 
 def check_arguments(model: Any, y: Any, X: Any, takes: Sequence[str] = (), *, weighted: bool = False) -> Records:

@@ -44,10 +44,7 @@ def records_of(X: Any, y: Any = None) -> Records:
 
     **Privacy.** Reads no records.
 
-    Raises
-    ------
-    TypeError
-        If there are responses twice.
+    Raises TypeError if there are responses twice.
     """
     records = X if isinstance(X, Records) else HeldRows(X)
     return records.with_response(y)
@@ -142,11 +139,6 @@ class CodedRows(HeldRows):
     numeric : (N, q) or (N,) array of numbers, optional
     drop_first : bool
         Whether category 0 has no column, since the intercept represents it.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a public argument is wrong.
 
     Examples
     --------

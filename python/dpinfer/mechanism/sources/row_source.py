@@ -168,11 +168,6 @@ class RowSource(Records):
         Whether blocks are triples (X, y, unit), with the rows of a unit one after the other and units in increasing
         order: for a run with ``unit=``.
 
-    Raises
-    ------
-    TypeError
-        If `blocks` cannot be called.
-
     Examples
     --------
     >>> import dpinfer as dpi
@@ -304,10 +299,7 @@ def _is_empty(X: Any) -> bool:
 def total_rows(counts: Sequence[int | None]) -> int:
     """Return the number of rows of all parts, of which those that give no block count None.
 
-    Raises
-    ------
-    RecordError
-        If no part gives a block, or there are too many rows for an exact sum.
+    Raises RecordError if no part gives a block, or there are too many rows for an exact sum.
     """
     present = [count for count in counts if count is not None]
     if not present:

@@ -45,11 +45,6 @@ class ShardedRows(Records):
         How often a shard is tried again when its worker is lost.
     timeout : float, optional
         Seconds after which a shard counts as lost; without it, a cluster that has no workers left is waited for.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong.
     """
 
     def __init__(
@@ -148,8 +143,6 @@ def rows_of_dask(
     ------
     BackendUnavailableError
         Without Dask: ``pip install 'dpinfer[dask]'``.
-    TypeError, ValueError
-        If an argument is wrong.
     """
     try:
         from distributed import Client

@@ -64,12 +64,7 @@ def of_matrix(matrix: Any) -> SparseFeatures:
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
-    Raises
-    ------
-    TypeError
-        If there are no real numbers.
-    RecordError
-        If its parts do not agree.
+    Raises TypeError if there are no real numbers. Raises RecordError if its parts do not agree.
     """
     if matrix.dtype.kind not in "fiub":
         raise TypeError(f"X must be an array of real numbers, got type {matrix.dtype.type.__name__}")

@@ -205,11 +205,6 @@ def rows_of_arrow(
         ``lambda: dataset.to_batches(columns=names)``.
     features, response, unit
         As of :func:`rows_of_parquet`.
-
-    Raises
-    ------
-    TypeError
-        If `batches` cannot be called.
     """
     if not callable(batches):
         raise TypeError(f"batches must be callable, and return the batches of a pass, got {type(batches).__name__}")

@@ -320,7 +320,7 @@ DEFAULT = run_tuning.TUNING
 ABLATIONS: dict[str, tuple[Any, str, Any]] = {
     "as chosen": of_run(),
     "posterior: all taken for normal": of_posterior(few=0),
-    "posterior: sampled only where hidden": of_posterior(near_hidden=1.0),
+    "posterior: sampled only where hidden": of_posterior(near_hidden=np.inf),
     "posterior: no error of slopes": of_posterior(slope_error=0.0),
     "posterior: none that grows with the predictor's": of_posterior(slope_error_of_excess=0.0),
     "posterior: none of scale scores with it": of_posterior(scale_error_of_excess=0.0),
@@ -433,9 +433,9 @@ def agree(cells: Sequence[Cell], judge: str) -> None:
         ratio = spent * np.mean(np.square(error)) / (seconds * max(float(np.mean(own**2)), 1e-4))
         told.append((beyond, float(np.max(error)), np.sqrt(np.mean(away**2)), hidden, moved, ratio))
         share = sum(map(len, drawn)) / (_CHAINS * _STEPS)
-        print(f"{cell}{' hidden' * hidden}{' far' * moved}: {away.max():.3f}, less the judge's {beyond:.3f}, error "
-              f"{own.max():.3f}; judge {error.max():.3f}, {moving:.3f}, of its draws {share:.2f}, {spent:.1f} s; "
-              f"{seconds:.2f} s; time to equal error {ratio:.0f} times", flush=True)  # fmt: skip
+        print(f"{cell}{' hidden' * hidden}{' far' * moved}, bent {law.bent:.3f}: {away.max():.3f}, less the judge's "
+              f"{beyond:.3f}, error {own.max():.3f}; judge {error.max():.3f}, {moving:.3f}, of its draws {share:.2f}, "
+              f"{spent:.1f} s; {seconds:.2f} s; time to equal error {ratio:.0f} times", flush=True)  # fmt: skip
         if len(told) % 20 == 0:
             _agreement(np.array(told, dtype=np.float64))
     _agreement(np.array(told, dtype=np.float64))

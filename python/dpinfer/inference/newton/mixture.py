@@ -28,29 +28,22 @@ _LEVELS = np.array([0.05, 0.95])  # ends of 90% intervals
 
 @dataclass(frozen=True)
 class MonteCarloError:
-    """Errors of n coordinates.
+    """Errors of n coordinates."""
 
-    Parameters
-    ----------
-    quantile : (n,) array
-        The larger standard error of the 5% and 95% quantiles, in posterior standard deviations.
-    equivalent_draws : (n,) array
-        Number of independent draws of the posterior with as exact a mean: more than were drawn, since each
-        of these is a normal distribution.
-    """
-
+    # (n,): the larger standard error of the 5% and 95% quantiles, in posterior standard deviations
     quantile: FloatArray
+    # (n,): number of independent draws of the posterior with as exact a mean: more than were drawn, since each of these
+    # is a normal distribution
     equivalent_draws: FloatArray
 
 
-def monte_carlo_error(location: FloatArray, variance: FloatArray, sets: int) -> MonteCarloError:
+def monte_carlo_error(
+    # location, variance: (S, n)
+    location: FloatArray,
+    variance: FloatArray,
+    sets: int,  # how many independent sets the draws are, innermost
+) -> MonteCarloError:
     """Return the Monte Carlo error of a mixture of N(location, variance) over draws and independent sets.
-
-    Parameters
-    ----------
-    location, variance : (S, n) arrays
-    sets : int
-        How many independent sets the draws are, innermost.
 
     Notes
     -----
@@ -78,41 +71,24 @@ def monte_carlo_error(location: FloatArray, variance: FloatArray, sets: int) -> 
 
 _GROWTH = 1.3, 2.0  # ends of the factor by which draws grow
 _SETS = 32  # independent sets of draws
-_HIDDEN_DRAWS = 16  # of a set, where errors are drawn
-_CHAINS, _WARM_UP = 8, 100  # of a set, where a sampler draws them; its steps before, unless the request has others
-_ENTRIES, _MOST_DRAWS = 50_000, 16  # else draws of a set, as many as entries of factors allow
-_KEPT = (2_000_000, 16), (20_000_000, 64)  # entries of factors and batches: while draws cost little; in all, 160 MB
+_CHAINS, _WARM_UP = 8, 100  # of a set, where a sampler draws; its steps before, unless the request has others
+_ENTRIES, _DRAWN, _NORMAL = 50_000, (16, 64), (1, 16)  # draws of a set: as many as entries allow, where drawn or not
+_KEPT, _MOST = (5_000_000, 20_000_000), 24_576  # entries of factors: while draws cost little, in all (160 MB); draws
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """A posterior distribution, its Monte Carlo error, and both in words.
-
-    Parameters
-    ----------
-    distribution : DrawnTheta
-    error : MonteCarloError
-    words : str
-    variance : (S, n) array
-        Given each draw of the rest.
-    misfit : (S, k) array
-        Chi-squared sums of the draws.
-    """
+    """A posterior distribution, its Monte Carlo error, and both in words."""
 
     distribution: DrawnTheta
     error: MonteCarloError
     words: str
-    variance: FloatArray
-    misfit: FloatArray
+    variance: FloatArray  # (S, n): given each draw of the rest
+    misfit: FloatArray  # (S, k): chi-squared sums of the draws
 
 
 def mixture_of(scores: LinearScores | BoundedScores, request: NewtonRequest) -> Mixture:
     """Draw second moments until the error of both quantiles is below 5% of the posterior standard deviation.
-
-    Parameters
-    ----------
-    scores : LinearScores or BoundedScores
-    request : NewtonRequest
 
     Raises
     ------
@@ -124,21 +100,21 @@ def mixture_of(scores: LinearScores | BoundedScores, request: NewtonRequest) -> 
     d, rng = len(scores.noisy), np.random.default_rng(request.seed)
     middle = scores.middle()
     law = MomentsLaw(scores.noisy, scores.stddev, middle.mean_scores(scores.whitening))
-    hidden = count_unresolved(scores.noisy, tuning.TUNING.near_hidden * scores.stddev) > 0
-    errors: ErrorDraws | SampledErrors | None = None
+    hidden = count_unresolved(scores.noisy, scores.stddev) > 0
+    errors: ErrorDraws | None = None
+    ends = _NORMAL
     if request.sampler is not None:
         n_warmup = _WARM_UP if request.n_warmup is None else request.n_warmup
-        errors = SampledErrors(law, request.sampler, _SETS * _CHAINS, n_warmup, rng)
-    elif hidden and d <= tuning.TUNING.few:
-        errors = ErrorDraws(law)
-    of_set = _CHAINS if request.sampler is not None else _HIDDEN_DRAWS
-    size = _SETS * (of_set if errors else int(np.clip(_ENTRIES // d**2, 1, _MOST_DRAWS)))
+        errors, ends = SampledErrors(law, request.sampler, _SETS * _CHAINS, n_warmup, rng), (_CHAINS, _CHAINS)
+    elif d <= tuning.TUNING.few and (hidden or law.bent > tuning.TUNING.near_hidden):
+        errors, ends = ErrorDraws(law), _DRAWN
+    size = _SETS * int(np.clip(_ENTRIES // d**2, *ends))
     if errors and errors.hidden:
-        errors.draw(size, _SETS, np.random.default_rng(request.seed))
+        errors.draw(_SETS * _DRAWN[0], _SETS, np.random.default_rng(request.seed))
         errors.hidden *= errors.counted >= tuning.TUNING.definite
-    few, most = (int(np.clip(entries // (size * d**2), 1, top)) for entries, top in _KEPT)
+    few, most = (max(min(entries // d**2, _MOST) // size, 1) for entries in _KEPT)
     kept: list[tuple[FloatArray, ...]] = []
-    wanted = 2 if errors else 1
+    wanted = 1
     while True:
         while len(kept) < wanted:
             draws = errors.draw(size, _SETS, rng) if errors else law.normal(size, _SETS, rng)
@@ -148,13 +124,14 @@ def mixture_of(scores: LinearScores | BoundedScores, request: NewtonRequest) -> 
         location, variance, factor, misfit = (np.concatenate(part) for part in zip(*kept, strict=True))
         error = monte_carlo_error(location, variance, _SETS)
         worst = float(np.max(error.quantile))
-        aim, end = (tuning.TUNING.fine, few) if wanted < few else (tuning.TUNING.aim, most)
+        cheap = wanted < few and request.sampler is None
+        aim, end = (tuning.TUNING.fine, few) if cheap else (tuning.TUNING.aim, most)
         if worst < aim or wanted >= most:
             break
         growth = float(np.clip(1.2 * (worst / aim) ** 2, *_GROWTH))
         wanted = min(math.ceil(growth * wanted), end)
     report(100, 100)
-    if errors is None and count_unresolved(scores.noisy, scores.stddev):
+    if errors is None and hidden:
         worst = max(worst, tuning.TUNING.rough)
         error = replace(error, quantile=np.maximum(error.quantile, worst))
     said = (
@@ -184,18 +161,16 @@ def _normal_laws(found: GivenMoments) -> tuple[FloatArray, FloatArray, FloatArra
     return np.column_stack((mean, rho)), np.column_stack((variance, np.square(spread))), wider
 
 
-def theta_of_draws(location: FloatArray, variance: FloatArray, factor: FloatArray, data: FloatArray) -> DrawnTheta:
+def theta_of_draws(
+    # location, variance: (..., n)
+    location: FloatArray,
+    variance: FloatArray,
+    factor: FloatArray,  # (S, n, n): lower Cholesky factors of the precisions
+    data: FloatArray,  # (n, n): covariance without privacy noise
+) -> DrawnTheta:
     """Return the distribution of theta, N(location, variance) in every draw, and the causes of its variance.
 
     Variance beyond the sampling error is due to the privacy noise, which includes unknown second moments.
-
-    Parameters
-    ----------
-    location, variance : (..., n) arrays
-    factor : (S, n, n) array
-        Lower Cholesky factors of the precisions.
-    data : (n, n) array
-        Covariance without privacy noise.
     """
     n = location.shape[-1]
     location, variance = location.reshape(-1, n), variance.reshape(-1, n)

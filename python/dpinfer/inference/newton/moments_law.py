@@ -39,23 +39,15 @@ _DEAD = 60.0  # log of a weight that no draw has: nothing more is computed for i
 
 @dataclass(frozen=True)
 class MeanScores:
-    """What scores over their slopes say: score = M (u - position) + noise, u normal around zero.
+    """What scores over their slopes say: score = M (u - position) + noise, u normal around zero."""
 
-    Parameters
-    ----------
-    score, position : (d,) arrays
-        Mean of the measured scores, and of the points where they were taken.
-    noise, sampling : float
-        Variance of the mean score: of the privacy noise, and of sampling in units of M.
-    prior_factor : (d, d) array
-        F with F F' the prior covariance of the weights.
-    """
-
+    # score, position: (d,): mean of the measured scores, and of the points where they were taken
     score: FloatArray
     position: FloatArray
+    # noise, sampling: variance of the mean score: of the privacy noise, and of sampling in units of M
     noise: float
     sampling: float
-    prior_factor: FloatArray
+    prior_factor: FloatArray  # (d, d): F with F F' the prior covariance of the weights
 
     @property
     def prior_covariance(self) -> FloatArray:
@@ -65,46 +57,28 @@ class MeanScores:
 
 @dataclass(frozen=True)
 class MomentsDraws:
-    """Draws of M, or what stands for them, in an orthogonal basis.
+    """Draws of M, or what stands for them, in an orthogonal basis."""
 
-    Parameters
-    ----------
-    basis : (d, d) array
-        Columns in the coordinates of z: eigenvectors of the release.
-    matrix : (S, d, d) array
-    expected : (S, d) array
-        The diagonal matrix that the release alone expects.
-    sampled : (S, d) array
-        The same held above zero: what the score varies by in other samples.
-    variance : (S,) array
-        Of an entry beside the diagonal given the release.
-    extra : (S, d) array
-        Variance of the mean score from what `matrix` is wrong by.
-    sets : int
-        How many independent sets they are, innermost.
-    """
-
-    basis: FloatArray
-    matrix: FloatArray
-    expected: FloatArray
-    sampled: FloatArray
-    variance: FloatArray
-    extra: FloatArray
-    sets: int = 1
+    basis: FloatArray  # (d, d): columns in the coordinates of z: eigenvectors of the release
+    matrix: FloatArray  # (S, d, d)
+    expected: FloatArray  # (S, d): the diagonal matrix that the release alone expects
+    sampled: FloatArray  # (S, d): the same held above zero: what the score varies by in other samples
+    variance: FloatArray  # (S,): of an entry beside the diagonal given the release
+    extra: FloatArray  # (S, d): variance of the mean score from what `matrix` is wrong by
+    sets: int = 1  # how many independent sets they are, innermost
 
 
 class MomentsLaw:
-    """The law of M given a noisy release, and a mean score.
+    """The law of M given a noisy release, and a mean score."""
 
-    Parameters
-    ----------
-    noisy : (d, d) array
-        M with noise of standard deviation `stddev` in each diagonal entry, 1 / sqrt(2) of it beside the diagonal.
-    stddev : float
-    scores : MeanScores
-    """
-
-    def __init__(self, noisy: FloatArray, stddev: float, scores: MeanScores) -> None:
+    def __init__(
+        self,
+        # (d, d): M with noise of standard deviation `stddev` in each diagonal entry, 1 / sqrt(2) of it beside the
+        # diagonal
+        noisy: FloatArray,
+        stddev: float,
+        scores: MeanScores,
+    ) -> None:
         self.eigenvalues, self.basis = np.linalg.eigh(noisy)
         self.noise, self.scores = stddev**2, scores
         d, chosen = len(noisy), tuning.TUNING
@@ -142,31 +116,38 @@ class MomentsLaw:
         law._place(spreads, width)
         return law
 
-    def expected(self, centre: FloatArray, kept: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return eigenvalues of M that the release expects, and the means of these where they are above zero, (S, d).
-
-        Parameters
-        ----------
-        centre, kept : (S,) arrays
-            c, and the share of the release that is kept.
-        """
+    def expected(
+        self,
+        # centre, kept: (S,): c, and the share of the release that is kept
+        centre: FloatArray,
+        kept: FloatArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return eigenvalues of M that the release expects, and their means where they are above zero, (S, d)."""
         values = centre[:, None] + kept[:, None] * (self.eigenvalues - centre[:, None])
         stddev = np.sqrt(kept * self.noise)[:, None]
         z = values / stddev
         above = values + stddev * np.exp(-0.5 * np.square(z) - special.log_ndtr(z)) / math.sqrt(2.0 * math.pi)
         return values, above
 
+    @property
+    def bent(self) -> float:
+        """By how much weights are moved as their scores are no linear function of M, in posterior standard deviations.
+
+        With M off by E, the inverse of M + E is so by M^-1 E M^-1 E M^-1: at the likeliest t.
+        """
+        return float(self._expected_errors(np.array([np.argmax(self.weight)]))[2].max())
+
     def normal(self, size: int, sets: int, rng: np.random.Generator) -> MomentsDraws:
         """Return what stands for M where all directions are told from zero: draws of t, in independent sets."""
         nodes, chosen = np.unique(stratified(self.weight, size, sets, rng), return_inverse=True)
-        values, extra = self._expected_errors(nodes)
+        values, extra, _ = self._expected_errors(nodes)
         own = values[chosen]
         whole = own[:, :, None] * np.eye(own.shape[1])
         variance = 0.5 * self.kept[nodes][chosen] * self.noise
         return MomentsDraws(self.basis, whole, own, own, variance, extra[chosen, 0], sets)
 
-    def _expected_errors(self, nodes: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return M's eigenvalues at nodes of t, (K, d), and what the score is off by as M is, (K, 1, d).
+    def _expected_errors(self, nodes: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return M's eigenvalues at nodes of t, (K, d), what scores are off by as M is, (K, 1, d), and what that bends.
 
         M is at its mean given release and t, eigenvalues above zero.  With M off by a matrix of independent entries of
         variance s / 2 beside the diagonal, s on it, M e is off by s (|e|**2 I + e e') / 2: e is what the score expects.
@@ -183,11 +164,14 @@ class MomentsLaw:
             precision = (np.square(values) / total)[:, :, None] * np.eye(d) + self.prior_precision
             covariance = np.linalg.inv(precision)
             mean = np.einsum("sij,sj->si", covariance, values / total * (said + values * at))
-            squares = np.square(mean[:, None] - position) + np.einsum("sii->si", covariance)[:, None]
+            own_variance = np.einsum("sii->si", covariance)
+            squares = np.square(mean[:, None] - position) + own_variance[:, None]
             before, extra = extra, 0.5 * variance * (squares.sum(axis=2)[..., None] + squares) + of_level * squares
             if np.all(np.abs(extra - before) < _CLOSE * (noise + extra)):
                 break
-        return values, extra
+        inverse = 1.0 / values
+        bent = 0.5 * variance[:, 0] * inverse * (inverse + inverse.sum(axis=1, keepdims=True))
+        return values, extra, bent * np.sqrt(squares[:, 0] / own_variance)
 
 
 def combined(value: FloatArray, position: FloatArray, noise: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -202,10 +186,6 @@ class ErrorLaw:
 
     Given e the score is normal: M e has mean m e and covariance s (|e|**2 I + e e'), with m and s those of M's entries
     given the release.
-
-    Parameters
-    ----------
-    law : MomentsLaw
 
     Attributes
     ----------
@@ -259,47 +239,6 @@ class ErrorLaw:
         weights = error + law.position
         square += np.sum((weights @ law.prior_precision) * weights, axis=1)
         return mass - 0.5 * (np.sum(np.log(noise), axis=1) + np.log(one) + square), *centre
-
-    def log_density(self, error: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the log density of errors (S, d), up to a constant, and its gradient, (S,) and (S, d)."""
-        size, law = len(error), self._law
-        of, each = np.repeat(np.arange(len(self._kept)), size), np.tile(error, (len(self._kept), 1))
-        mass, mean, precision, below, above, _ = self._score_given(of, each)
-        # Mean and mean square of c, a normal variable that is cut at the ends.
-        root, log_share = np.sqrt(precision), above + np.log1p(-np.exp(below - above))
-        low, high = ((end - mean) * root for end in law.ends)
-        at = [np.exp(-0.5 * np.square(z) - log_share) / math.sqrt(2.0 * math.pi) for z in (low, high)]
-        moved = (at[0] - at[1]) / root
-        square = np.square(mean + moved) + (1.0 + low * at[0] - high * at[1]) / precision - np.square(moved)
-        c, square = (mean + moved)[:, None], square[:, None]
-        # What a score misses is b0 - c b1 with covariance D + s e e': u0, u1 and w are that times it, and times e.
-        entry, kept = self._entry[of][:, None], self._kept[of][:, None]
-        diagonal = self.noise[of] + entry * _dot(each, each)
-        turned = each / diagonal
-        by = entry / (1.0 + entry * _dot(each, turned))
-        u0, u1, w = (
-            part / diagonal - by * turned * _dot(turned, part)
-            for part in (law.score - kept * law.eigenvalues * each, (1.0 - kept) * each, each)
-        )
-        own, other = kept * law.eigenvalues, 1.0 - kept
-        gradient = own * u0 + c * (other * u0 - own * u1) - square * other * u1
-        gradient += entry * each * (_dot(u0, u0) - 2.0 * c * _dot(u0, u1) + square * _dot(u1, u1))
-        a0, a1 = _dot(each, u0), _dot(each, u1)
-        gradient += entry * (a0 * u0 - c * (a0 * u1 + a1 * u0) + square * a1 * u1)
-        trace = np.sum(1.0 / diagonal, axis=1)[:, None] - by * _dot(turned, turned)
-        gradient -= entry * (trace * each + w) + (each + law.position) @ law.prior_precision
-        logs = (mass + np.log(self.weight)[of]).reshape(-1, size)
-        value = special.logsumexp(logs, axis=0)
-        return value, np.sum(np.exp(logs - value)[:, :, None] * gradient.reshape(-1, *error.shape), axis=0)
-
-    def moments(self, error: FloatArray, sets: int, rng: np.random.Generator) -> MomentsDraws:
-        """Draw t, c and M given errors (S, d)."""
-        size = len(error)
-        of, each = np.repeat(np.arange(len(self._kept)), size), np.tile(error, (len(self._kept), 1))
-        logs = (self._score_given(of, each)[0] + np.log(self.weight)[of]).reshape(-1, size)
-        chosen = np.argmax(logs + rng.gumbel(size=logs.shape), axis=0)
-        centre = self._score_given(chosen, error)[1:]
-        return self._moments_given(error, chosen, centre, np.zeros(size), size, sets, rng)
 
     def _moments_given(
         self,
@@ -375,10 +314,6 @@ class ErrorDraws(ErrorLaw):
     M e is (m + sqrt(s) x) e + sqrt(s) |e| z with x and z standard normal: given t and the offset a = (1 - k) c +
     sqrt(s) x the noise of the score depends on |e|**2 = r alone.  Proposals are normal laws at nodes of t, a and r,
     drawn again in proportion to density over proposals' density (docs/derivations/private-newton.md).
-
-    Parameters
-    ----------
-    law : MomentsLaw
     """
 
     def __init__(self, law: MomentsLaw) -> None:
@@ -484,11 +419,6 @@ def _again(log_weight: FloatArray, size: int, sets: int, rng: np.random.Generato
     place = (np.arange(size // sets)[:, None] + rng.uniform(size=(size // sets, sets))) * (sets / size)
     again = np.searchsorted(ends, (place + np.arange(sets)).ravel()) % len(by_set) * sets
     return np.asarray(again + np.tile(np.arange(sets), size // sets))
-
-
-def _dot(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Return products of rows, (S, 1)."""
-    return np.asarray(np.sum(left * right, axis=1, keepdims=True))
 
 
 def _finer(nodes: FloatArray, log_density: FloatArray, below: float) -> tuple[FloatArray, FloatArray]:

@@ -66,22 +66,12 @@ _MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What a robust and a model-based fit differ by.
-
-    Parameters
-    ----------
-    widths_pvalue : float
-    ratios : (d,) array
-        Robust over model-based standard error of each weight.
-    centres_pvalue : float, optional
-        Where the release has scores whose large residuals are clipped.
-    distances : (d,) array, optional
-        From the weights with clipped residuals to the robust ones, in robust standard errors.
-    """
+    """What a robust and a model-based fit differ by."""
 
     widths_pvalue: float
-    ratios: FloatArray
-    centres_pvalue: float | None = None
+    ratios: FloatArray  # (d,): robust over model-based standard error of each weight
+    centres_pvalue: float | None = None  # where the release has scores whose large residuals are clipped
+    # (d,): from the weights with clipped residuals to the robust ones, in robust standard errors
     distances: FloatArray | None = None
 
     @property
@@ -108,27 +98,17 @@ class Comparison:
 
 def compare_widths(
     release: PopulationSums,
-    sizes: SizeShares,
+    sizes: SizeShares,  # of its scores
+    # breads, bread: (S, d, d) and (d, d): draws of the bread at the zero of the scores, and the released one
     breads: FloatArray,
     bread: FloatArray,
-    meat: FloatArray,
+    meat: FloatArray,  # (d, d): shrunken, positive definite
+    # smallest variance that the errors can have, where it is unknown; None if the variance is 1
     least_level: float | None,
 ) -> Comparison:
     """Compare covariances.
 
     **Privacy.** Post-processing of a release.
-
-    Parameters
-    ----------
-    release : PopulationSums
-    sizes : SizeShares
-        Of its scores.
-    breads, bread : (S, d, d) and (d, d) arrays
-        Draws of the bread at the zero of the scores, and the released one.
-    meat : (d, d) array
-        Shrunken, positive definite.
-    least_level : float or None
-        Smallest variance that the errors can have, where it is unknown; None if the variance is 1.
 
     Notes
     -----
@@ -152,21 +132,16 @@ def compare_widths(
 
 
 def compare_centres(
-    release: PopulationRelease, sizes: SizeShares, zero: FloatArray, noise: float, meat: FloatArray
+    release: PopulationRelease,
+    # sizes, meat: as in :func:`compare_widths`
+    sizes: SizeShares,
+    zero: FloatArray,  # (d,): robust weights, in the coordinates of the scores
+    noise: float,  # variance of the noise in a coordinate of it
+    meat: FloatArray,
 ) -> tuple[float, FloatArray]:
     """Compare the weights of a linear regression with those of its localising scores: p-value and distances, (d,).
 
     **Privacy.** Post-processing of a release.
-
-    Parameters
-    ----------
-    release : PopulationRelease
-    sizes, meat
-        As in :func:`compare_widths`.
-    zero : (d,) array
-        Robust weights, in the coordinates of the scores.
-    noise : float
-        Variance of the noise in a coordinate of it.
 
     Notes
     -----
@@ -187,19 +162,16 @@ def compare_centres(
     return float(pvalue), np.abs(gap @ white) / stddev
 
 
-def prior_conflict(location: FloatArray, variance: FloatArray, prior_variance: FloatArray) -> float:
+def prior_conflict(
+    location: FloatArray,  # (S, d): mean of the weights given each draw of the rest
+    variance: FloatArray,  # (S, d)
+    prior_variance: FloatArray,  # (S,)
+) -> float:
     """Return the p-value of the weights' size under their prior.
 
     The statistic is the posterior mean of |weights|**2 / prior variance, which is chi-squared with d degrees of freedom
     if the data determine the weights, and nearer to its mean d if they do not: under the prior the p-value
     is below a level at most about that often.
-
-    Parameters
-    ----------
-    location : (S, d) array
-        Mean of the weights given each draw of the rest.
-    variance : (S, d) array
-    prior_variance : (S,) array
 
     Notes
     -----
@@ -211,32 +183,19 @@ def prior_conflict(location: FloatArray, variance: FloatArray, prior_variance: F
 
 @dataclass(frozen=True)
 class Checks:
-    """Results of the checks.
+    """Results of the checks."""
 
-    Parameters
-    ----------
-    beyond_scale, below_scale : float
-        Share of the responses that are larger, smaller than the declared scale allows for, less the effect of noise;
-        nan for a logistic regression.  Zeros among responses of the declared size, such as scores in whole numbers, do
-        not count as too small.
-    tail : float
-        The same for responses far out.
-    prior_pvalue : float
-        Of the weights' size under their prior.
-    fit_pvalue : float
-        The smaller one of scores and scale scores: posterior predictive, so closer to a half than to uniform.
-    saturation : float
-        Trace of the features' second moments over the largest that it can be.
-    n_unresolved : int
-        Directions of the features that the privacy noise hides: their variance is not distinguished from zero.
-    """
-
+    # beyond_scale, below_scale: share of the responses that are larger, smaller than the declared scale allows for,
+    # less the effect of noise; nan for a logistic regression; Zeros among responses of the declared size, such as
+    # scores in whole numbers, do not count as too small
     beyond_scale: float
     below_scale: float
-    tail: float
-    prior_pvalue: float
+    tail: float  # the same for responses far out
+    prior_pvalue: float  # of the weights' size under their prior
+    # the smaller one of scores and scale scores: posterior predictive, so closer to a half than to uniform
     fit_pvalue: float
-    saturation: float
+    saturation: float  # trace of the features' second moments over the largest that it can be
+    # directions of the features that the privacy noise hides: their variance is not distinguished from zero
     n_unresolved: int
     n_coef: int
 
@@ -310,8 +269,10 @@ def declared_sizes(release: PopulationRelease) -> dict[str, str]:
 def check_draws(
     release: NewtonRelease | GlmNewtonRelease,
     *,
+    # misfit, freedom: (S, k) and (k,): chi-squared sums of each draw's residuals, and their degrees of freedom
     misfit: FloatArray,
     freedom: FloatArray,
+    # location, variance, prior_variance: as for :func:`prior_conflict`
     location: FloatArray,
     variance: FloatArray,
     prior_variance: FloatArray,
@@ -319,13 +280,6 @@ def check_draws(
     """Check a release and the draws of its posterior.
 
     **Privacy.** Post-processing of a release.
-
-    Parameters
-    ----------
-    misfit, freedom : (S, k) and (k,) arrays
-        Chi-squared sums of each draw's residuals, and their degrees of freedom.
-    location, variance, prior_variance : arrays
-        As for :func:`prior_conflict`.
     """
     fit = [float(np.mean(special.chdtrc(size, misfit[:, k]))) for k, size in enumerate(freedom)]
     beyond, below, tail = _shares(release) if isinstance(release, NewtonRelease) else (math.nan,) * 3

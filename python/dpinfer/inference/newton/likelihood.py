@@ -26,25 +26,13 @@ _MOST = 256  # draws that are kept
 
 @dataclass(frozen=True)
 class Likelihoods:
-    """Normal likelihoods exp(information' w - w' precision w / 2) of the weights, one for each draw of the matrices.
+    """Normal likelihoods exp(information' w - w' precision w / 2) of the weights, one for each draw of the matrices."""
 
-    Parameters
-    ----------
-    precision : (S, d, d) array
-    information : (S, d) array
-    prior_precision : (S, d) array
-        Of the weights before, independent and with mean zero.
-    place : (S,) array
-        Index of the posterior's draw.
-    data : (d, d) array
-        Precision without privacy noise.
-    """
-
-    precision: FloatArray
-    information: FloatArray
-    prior_precision: FloatArray
-    place: IntArray
-    data: FloatArray
+    precision: FloatArray  # (S, d, d)
+    information: FloatArray  # (S, d)
+    prior_precision: FloatArray  # (S, d): of the weights before, independent and with mean zero
+    place: IntArray  # (S,): index of the posterior's draw
+    data: FloatArray  # (d, d): precision without privacy noise
 
     def start(self, size: int, rng: np.random.Generator) -> "State":
         """Return the likelihoods of chains: all draws, as often as each other."""
@@ -74,30 +62,21 @@ class ScoreLikelihoods:
     At a node of the spread, M is diag(middle) and a symmetric matrix whose entries have variance `entry` beside the
     diagonal and twice that on it, and a multiple of the identity of variance `level`.  Sampling adds to all scores.
     Coordinates are eigenvectors of the release, u = weights @ back.
-
-    Parameters
-    ----------
-    value, position : (S, T, d) arrays
-    noise : (S, T) array
-    sampling : (S, d) array
-    middle : (K, d) array
-    entry, level, log_weight : (K,) arrays
-    weights : (S, d) array
-        Where chains start.
-    prior_precision, place, data
-        As of :class:`Likelihoods`.
     """
 
     back: FloatArray
+    # value, position: (S, T, d)
     value: FloatArray
     position: FloatArray
-    noise: FloatArray
-    sampling: FloatArray
-    middle: FloatArray
+    noise: FloatArray  # (S, T)
+    sampling: FloatArray  # (S, d)
+    middle: FloatArray  # (K, d)
+    # entry, level, log_weight: (K,)
     entry: FloatArray
     level: FloatArray
     log_weight: FloatArray
-    weights: FloatArray
+    weights: FloatArray  # (S, d): where chains start
+    # prior_precision, place, data: as of :class:`Likelihoods`
     prior_precision: FloatArray
     place: IntArray
     data: FloatArray
@@ -177,15 +156,13 @@ def _parts(inside: FloatArray, length: FloatArray, entry: FloatArray, level: Flo
     return rows + np.swapaxes(rows, -1, -2), total, along, known
 
 
-def likelihoods_of(release: Release, posterior: Posterior) -> Likelihoods | ScoreLikelihoods:
+def likelihoods_of(
+    release: Release,
+    posterior: Posterior,  # of this release, under the prior of its model
+) -> Likelihoods | ScoreLikelihoods:
     """Return the likelihoods of the weights that a posterior rests on.
 
     **Privacy.** Post-processing of a Release: it costs nothing.
-
-    Parameters
-    ----------
-    posterior : Posterior
-        Of this release, under the prior of its model.
 
     Raises
     ------

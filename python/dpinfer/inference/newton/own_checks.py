@@ -23,32 +23,17 @@ _BEYOND = 0.5  # share of the first scores that are longer than the largest edge
 
 @dataclass(frozen=True)
 class OwnChecks:
-    """Results of the checks; nan without data in the release.
+    """Results of the checks; nan without data in the release."""
 
-    Parameters
-    ----------
-    saturation : float
-        How far the first slope is on the way from the expected one, 0, to the largest, 1.
-    beyond : float
-        Without a sampler: share of the first scores beyond the last edge, less three times its noise.
-    count, count_stddev : float
-        Released number of records over the declared one, and its noise.
-    spread : float
-        Mean squared norm of the clipped scores over that of the model's own draws.
-    spread_pvalue : float
-        Of that, if the model holds.
-    prior_pvalue : float
-        Of the parameters' distance from the prior's mean.
-    """
-
-    saturation: float
+    saturation: float  # how far the first slope is on the way from the expected one, 0, to the largest, 1
     saturation_stddev: float
-    beyond: float
+    beyond: float  # without a sampler: share of the first scores beyond the last edge, less three times its noise
+    # count, count_stddev: released number of records over the declared one, and its noise
     count: float
     count_stddev: float
-    spread: float
-    spread_pvalue: float
-    prior_pvalue: float
+    spread: float  # mean squared norm of the clipped scores over that of the model's own draws
+    spread_pvalue: float  # of that, if the model holds
+    prior_pvalue: float  # of the parameters' distance from the prior's mean
 
     @property
     def warnings(self) -> dict[str, str]:
@@ -96,16 +81,14 @@ class OwnChecks:
         )
 
 
-def check_own(release: OwnNewtonRelease, mean: FloatArray, covariance: FloatArray) -> OwnChecks:
+def check_own(
+    release: OwnNewtonRelease,
+    mean: FloatArray,  # (n,): of the unconstrained parameters
+    covariance: FloatArray,  # (n, n)
+) -> OwnChecks:
     """Check a release and its posterior.
 
     **Privacy.** Post-processing of a release.
-
-    Parameters
-    ----------
-    mean : (n,) array
-        Of the unconstrained parameters.
-    covariance : (n, n) array
 
     Notes
     -----

@@ -163,11 +163,6 @@ def law_of_effects(release: OwnNewtonRelease, model: PersonModel) -> BoundedEffe
     """Return the posterior of a model of persons as a mixture of normals, and what it says of zero.
 
     **Privacy.** Post-processing of a release.
-
-    Parameters
-    ----------
-    release : OwnNewtonRelease
-    model : PersonModel
     """
     rng = np.random.default_rng(0)
     location, precisions, *_ = _laws(release, model, rng)

@@ -30,36 +30,23 @@ _CANDIDATES, _AT_ONCE = (128, 4096), 2**18  # of a law, more where fewer than _D
 
 @dataclass(frozen=True)
 class BoundedEffects:
-    """A mixture of normals with effects inside of their cone, and what is said of zero.
+    """A mixture of normals with effects inside of their cone, and what is said of zero."""
 
-    Parameters
-    ----------
-    location : (S, n) array
-    precision : (S, n, n) array
-    distance : (1,) or (2,) array
-        Of each variance from zero, in standard deviations of the likelihood.
-    log_bayes_factor : float
-        Of a model with the effect against one without; nan with a slope.
-    """
-
-    location: FloatArray
-    precision: FloatArray
-    distance: FloatArray
-    log_bayes_factor: float
+    location: FloatArray  # (S, n)
+    precision: FloatArray  # (S, n, n)
+    distance: FloatArray  # (1,) or (2,): of each variance from zero, in standard deviations of the likelihood
+    log_bayes_factor: float  # of a model with the effect against one without; nan with a slope
 
 
 def bounded_effects(
-    model: PersonModel, location: FloatArray, precision: FloatArray, rng: np.random.Generator
+    model: PersonModel,
+    location: FloatArray,  # (S, n): means of theta, without a prior of the effects' parameters
+    precision: FloatArray,  # (S, n, n)
+    rng: np.random.Generator,
 ) -> BoundedEffects:
     """Return the posterior under the prior of standard deviations.
 
     **Privacy.** Post-processing of a release.
-
-    Parameters
-    ----------
-    location : (S, n) array
-        Means of theta, without a prior of the effects' parameters.
-    precision : (S, n, n) array
 
     Notes
     -----

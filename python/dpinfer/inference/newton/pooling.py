@@ -53,18 +53,10 @@ class ScalePrior:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Effects with one unknown standard deviation, or pairs of effects with two and a correlation.
+    """Effects with one unknown standard deviation, or pairs of effects with two and a correlation."""
 
-    Parameters
-    ----------
-    maps : tuple of one or two (d, q) arrays
-        From effects to weights.
-    priors : tuple of ScalePrior
-        One for each map; a correlation is uniform on (-1, 1).
-    """
-
-    maps: tuple[FloatArray, ...]
-    priors: tuple[ScalePrior, ...]
+    maps: tuple[FloatArray, ...]  # tuple of one or two (d, q): from effects to weights
+    priors: tuple[ScalePrior, ...]  # one for each map; a correlation is uniform on (-1, 1)
 
     @property
     def size(self) -> int:
@@ -74,40 +66,18 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Pooled:
-    """A mixture of normal laws of the coefficients u, with their scales; weights are ``columns @ u``.
+    """A mixture of normal laws of the coefficients u, with their scales; weights are ``columns @ u``."""
 
-    Parameters
-    ----------
-    columns : (d, m) array
-        Fixed coefficients first, then block by block.
-    place : (C,) array
-        The posterior's draw behind each component.
-    mean : (C, m) array
-    covariance : (C, m, m) array
-    data : (m, m) array
-        Covariance without privacy noise, averaged over some scales.
-    stddev : tuple of (C,) or (C, 2) arrays
-        Of the effects of each block, by component.
-    correlation : tuple of (C,) arrays
-        Correlation of each block, empty if it has one map.
-    stddev_draws : tuple of (k,) or (k, 2) arrays
-        Further draws of the standard deviations.
-    log_ratio_at_zero : tuple of floats
-        Log evidence without each block, over the largest with it; NaN for pairs.
-    chains : int
-        Components and draws are in the order of these.
-    """
-
-    columns: FloatArray
-    place: IntArray
-    mean: FloatArray
-    covariance: FloatArray
-    data: FloatArray
-    stddev: tuple[FloatArray, ...]
-    correlation: tuple[FloatArray, ...]
-    stddev_draws: tuple[FloatArray, ...]
-    log_ratio_at_zero: tuple[float, ...]
-    chains: int
+    columns: FloatArray  # (d, m): fixed coefficients first, then block by block
+    place: IntArray  # (C,): the posterior's draw behind each component
+    mean: FloatArray  # (C, m)
+    covariance: FloatArray  # (C, m, m)
+    data: FloatArray  # (m, m): covariance without privacy noise, averaged over some scales
+    stddev: tuple[FloatArray, ...]  # tuple of (C,) or (C, 2): of the effects of each block, by component
+    correlation: tuple[FloatArray, ...]  # tuple of (C,): correlation of each block, empty if it has one map
+    stddev_draws: tuple[FloatArray, ...]  # tuple of (k,) or (k, 2): further draws of the standard deviations
+    log_ratio_at_zero: tuple[float, ...]  # log evidence without each block, over the largest with it; NaN for pairs
+    chains: int  # components and draws are in the order of these
 
     def error(self, draws: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return Monte Carlo errors of means of draws (N, ...), chain by chain, and how many independent ones do it."""
@@ -118,24 +88,15 @@ class Pooled:
 
 def pooled(
     likelihoods: Likelihoods | ScoreLikelihoods,
-    fixed: FloatArray,
-    priors: IntArray,
+    fixed: FloatArray,  # (d, f): from coefficients with a known prior to weights
+    priors: IntArray,  # (f,): the weight that has the prior of each
     blocks: Sequence[Block],
-    shrunk: IntArray,
+    shrunk: IntArray,  # (h,): places of the coefficients that have a horseshoe prior, on top of their own
     seed: int,
 ) -> Pooled:
     """Return the posterior of fixed coefficients and effects with unknown scales.
 
     **Privacy.** Post-processing of a Release: it costs nothing.
-
-    Parameters
-    ----------
-    fixed : (d, f) array
-        From coefficients with a known prior to weights.
-    priors : (f,) array
-        The weight that has the prior of each.
-    shrunk : (h,) array
-        Places of the coefficients that have a horseshoe prior, on top of their own.
 
     Notes
     -----

@@ -46,50 +46,26 @@ _AVERAGED = 16  # matrices
 
 @dataclass(frozen=True)
 class GivenMoments:
-    """The weights' normal laws given draws of everything else.
+    """The weights' normal laws given draws of everything else."""
 
-    Parameters
-    ----------
-    mean : (S, d) array
-        Of the weights in their declared units.
-    factor : (S, d, d) array
-        Lower Cholesky factors of their precision.
-    variance : (S, d) array
-        Of each.
-    misfit : (S, k) array
-        Chi-squared sums of the model's residuals.
-    log_scale, log_scale_stddev : (S,) arrays, or None
-        log sigma, and its sampling standard deviation.
-    """
-
-    mean: FloatArray
-    factor: FloatArray
-    variance: FloatArray
-    misfit: FloatArray
+    mean: FloatArray  # (S, d): of the weights in their declared units
+    factor: FloatArray  # (S, d, d): lower Cholesky factors of their precision
+    variance: FloatArray  # (S, d): of each
+    misfit: FloatArray  # (S, k): chi-squared sums of the model's residuals
+    # log_scale, log_scale_stddev: (S,), or None: log sigma, and its sampling standard deviation
     log_scale: FloatArray | None = None
     log_scale_stddev: FloatArray | None = None
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Scores over their slopes: y_t measures M (u* - u_t) with precision p_t; (S, ...) for draws of sigma.
+    """Scores over their slopes: y_t measures M (u* - u_t) with precision p_t; (S, ...) for draws of sigma."""
 
-    Parameters
-    ----------
-    positions : (T, d) array
-    value : (S, T, d) array
-    precision : (S, T) array
-    sampling : (S,) array
-        kappa**2.
-    prior_variance : (S, d) array
-        Of the weights in their declared units.
-    """
-
-    positions: FloatArray
-    value: FloatArray
-    precision: FloatArray
-    sampling: FloatArray
-    prior_variance: FloatArray
+    positions: FloatArray  # (T, d)
+    value: FloatArray  # (S, T, d)
+    precision: FloatArray  # (S, T)
+    sampling: FloatArray  # (S,): kappa**2
+    prior_variance: FloatArray  # (S, d): of the weights in their declared units
 
     @property
     def together(self) -> tuple[FloatArray, FloatArray, FloatArray]:

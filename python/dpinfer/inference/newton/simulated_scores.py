@@ -17,20 +17,12 @@ _SMALL = 1e-300  # keeps divisions finite
 
 @dataclass(frozen=True)
 class _Measured:
-    """Made-up records at one point of measurement.
+    """Made-up records at one point of measurement."""
 
-    Parameters
-    ----------
-    at : (n,) array
-    weight : (B, 1) array
-    centre : (n, B) array
-    known : (n,) array
-        Correction of the mean clipped score of drawn responses, which removes the randomness at the point itself.
-    """
-
-    at: FloatArray
-    weight: FloatArray
-    centre: FloatArray
+    at: FloatArray  # (n,)
+    weight: FloatArray  # (B, 1)
+    centre: FloatArray  # (n, B)
+    # (n,): correction of the mean clipped score of drawn responses, which removes the randomness at the point itself
     known: FloatArray
 
 
@@ -39,14 +31,14 @@ class NewtonScore:
 
     Made-up rows and random words are the same for every truth, and for every point of measurement: a record has one
     response in all passes. Words for weights and centres differ from those of the responses, as in the run.
-
-    Parameters
-    ----------
-    model : OwnModel
-        With a sampler.
     """
 
-    def __init__(self, model: OwnModel, release: OwnNewtonRelease, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        model: OwnModel,  # with a sampler
+        release: OwnNewtonRelease,
+        rng: np.random.Generator,
+    ) -> None:
         self._model, self._release = model, release
         self.n_records = release.n_records
         precision = 1.0 / release.score_stddev**2

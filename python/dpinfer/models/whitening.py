@@ -286,7 +286,7 @@ def with_variances(
     covariance of indicators of all categories of a column becomes that of the new shares, exactly.  Variances that are
     impossible with this null space are met approximately.
     """
-    result = np.array(covariance)
+    result, change = np.array(covariance), np.empty_like(covariance)
     for _ in range(_SWEEPS):
         worst = 0.0
         for index in range(len(result)):
@@ -294,7 +294,7 @@ def with_variances(
             if min(now, wanted) < _LEAST_VARIANCE:
                 continue
             column = result[:, index].copy()
-            result -= np.outer(column, column * ((now - wanted) / now**2))
+            result -= np.multiply(column[:, None], column * ((now - wanted) / now**2), out=change)
             worst = max(worst, abs(wanted / now - 1.0))
         if worst < _CLOSE:
             break

@@ -3,8 +3,10 @@
 **Privacy.** Reads records, each on its own; returns them decoded.
 """
 
-from collections.abc import Collection, Mapping
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -117,14 +119,19 @@ def _decoded(column: Column, policy: str, raw: RawColumn, schema: Schema) -> Dec
 
 def _numbers(raw: RawColumn, markers: frozenset[str]) -> FloatArray:
     """Return the column as floats; NaN for other content."""
-    if isinstance(raw, np.ndarray):
-        numbers = raw.astype(np.float64)
-    else:
-        known = {text: number_of(text) for text in set(raw)}
-        numbers = np.fromiter(map(known.__getitem__, raw), np.float64, len(raw))
+    numbers = raw.astype(np.float64) if isinstance(raw, np.ndarray) else np.array(_floats(raw))
     numbers[np.isin(numbers, [number_of(marker) for marker in markers])] = np.nan
     # Minus zero, which "-0" is among fractions and not among whole numbers, is zero.
     return numbers + 0.0
+
+
+def _floats(raw: Sequence[Any]) -> list[float]:
+    """Return number_of each text: what float() reads there, but for underscores."""
+    with contextlib.suppress(TypeError, ValueError):
+        if "_" not in "".join(raw):
+            return list(map(float, raw))
+    known = {text: number_of(text) for text in set(raw)}
+    return list(map(known.__getitem__, raw))
 
 
 def _codes(raw: RawColumn, column: Column, markers: frozenset[str]) -> npt.NDArray[np.intp]:

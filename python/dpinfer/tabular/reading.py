@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from itertools import islice
+from operator import methodcaller
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -306,15 +307,18 @@ def _some(lines: Iterator[bytes | None]) -> list[bytes | None]:
     return taken
 
 
-def _lines(stream: IO[bytes]) -> Iterator[bytes | None]:
+def _lines(stream: io.BufferedReader) -> Iterator[bytes | None]:
     """Yield the lines without their line feeds; None for one that is too long."""
-    while line := stream.readline(LONGEST_LINE + 1):
-        if line.endswith(b"\n") or len(line) <= LONGEST_LINE:
-            yield line.removesuffix(b"\n")
-            continue
-        while line and not line.endswith(b"\n"):
-            line = stream.readline(LONGEST_LINE)
-        yield None
+    left, long = b"", False
+    while block := stream.read1(io.DEFAULT_BUFFER_SIZE):
+        *lines, left = (left + block).split(b"\n")
+        for line in lines:
+            yield None if long or len(line) > LONGEST_LINE else line
+            long = False
+        if len(left) > LONGEST_LINE:
+            left, long = b"", True
+    if left or long:
+        yield None if long else left
 
 
 def _columns(chunk: list[bytes | None], delimiter: str, width: int) -> list[list[str]] | None:
@@ -326,7 +330,7 @@ def _columns(chunk: list[bytes | None], delimiter: str, width: int) -> list[list
     text = text.replace("\r\n", "\n")
     if delimiter == " " or width == 1 or any(mark in text for mark in '"\0\r'):
         return None
-    if any(line.count(delimiter) != width - 1 for line in text.split("\n")[:-1]):
+    if set(map(methodcaller("count", delimiter), text.split("\n")[:-1])) != {width - 1}:
         return None
     fields = text.replace("\n", delimiter).split(delimiter)
     return [fields[index:-1:width] for index in range(width)]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import fft, special
+from scipy import special
 
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.causes import causes
@@ -68,8 +68,8 @@ def effective_draws(
     half = series.shape[0] // 2
     chains = np.stack([series[:half], series[-half:]])
     centred = chains - chains.mean(axis=1, keepdims=True)
-    transform = fft.rfft(centred, n=fft.next_fast_len(2 * half, real=True), axis=1)
-    covariance = fft.irfft(np.abs(transform) ** 2, axis=1)[:, :half].mean(axis=0) / half
+    transform = np.fft.rfft(centred, n=1 << (2 * half - 1).bit_length(), axis=1)  # scipy.fft takes long to import
+    covariance = np.fft.irfft(np.abs(transform) ** 2, axis=1)[:, :half].mean(axis=0) / half
     within = covariance[0] * half / (half - 1.0)
     total = covariance[0] + chains.mean(axis=1).var(axis=0, ddof=1)
     # Changes by rounding do not count.

@@ -175,6 +175,7 @@ _REFERENCE_RECORDS = 2000  # simulated moments err by 1 / sqrt(2000), 2%
 _GEOMETRIES = 4  # simulated runs in the average
 _SEED = 20_261_122  # a date
 _SPACING = 1.0 / 8.0  # of the table of responses, as in a run
+_LEAST_INNER = 0.1  # where noise as large as second moments hides directions; not tuned, a factor of 2.2 in width
 _RESOLVED = 2.0  # an eigenvalue over the largest that noise alone has, as the checks of a release count them
 
 
@@ -195,10 +196,6 @@ def predict_newton(
     predictor_spread : float
         Expected root mean square of the linear predictor of a regression without a scale, with mean 0. Larger
         predictors make responses of 0 or 1 less informative, and intervals wider.
-
-    Returns
-    -------
-    (n_coef,) array
 
     Notes
     -----
@@ -228,14 +225,10 @@ def widest_newton(
     model, plan, n_records, predictor_spread
         As in :func:`predict_newton`, which is for the design that the model declares.
 
-    Returns
-    -------
-    float
-        That of a direction with the largest second moment that noise can hide, along which the posterior is the prior.
-
     Notes
     -----
-    docs/derivations/planner.md, "The widest interval".  A round of whitening leaves a direction whose second moment is
+    docs/derivations/planner.md, "The widest interval": that of a direction with the largest second moment that noise
+    can hide, along which the posterior is the prior.  A round of whitening leaves a direction whose second moment is
     below its floor, and expands it by the floor; what the last matrix then has below the threshold of
     :class:`dpinfer.inference.newton.checks.Checks` is hidden.
     """
@@ -344,8 +337,10 @@ def _linear(model: GeneralizedLinearModel, plan: NewtonPlan, geometry: _Geometry
         sampling = np.asarray(variance * np.linalg.inv(moments), dtype=np.float64)
     information = n * geometry.design.T @ geometry.design / len(geometry.design)
     information = information + np.eye(len(prior)) / model.prior_scale**2
-    # E (I + E)**-2 to second order: the posterior does not shrink second moments, and some of those it takes are small.
-    unknown = 1.0 + 1.5 * (len(prior) + 1.0) * geometry.noise**2
+    # E (I + E)**-2, E's eigenvalues a semicircle: the posterior does not shrink second moments, and some are small.
+    reach = 2.0 * (len(prior) + 1.0) * geometry.noise**2
+    inner = math.sqrt(max(1.0 - reach, _LEAST_INNER))
+    unknown = max(2.0 / (inner + inner**2), 1.0 + 0.75 * reach)
     return geometry.widening(unknown * np.linalg.inv(private) + sampling, prior, information)
 
 

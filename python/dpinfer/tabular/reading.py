@@ -131,11 +131,6 @@ def read_header(path: str | os.PathLike[str], *, delimiter: str) -> list[Any]:
     :func:`check_header` has found the names to be the schema's.
 
     Raises OSError, RecordError or BackendUnavailableError as :func:`read_chunks`, except for the header's content.
-
-    Parameters
-    ----------
-    path, delimiter
-        As in :func:`read_chunks`.
     """
     chunks = _chunks(path, delimiter, False, LineCounts())
     with closing(chunks):
@@ -148,11 +143,6 @@ def first_line_fault(path: str | os.PathLike[str], *, delimiter: str) -> LineFau
     **Privacy.** As :func:`read_header`.
 
     Raises OSError or RecordError as :func:`read_header`.
-
-    Parameters
-    ----------
-    path, delimiter
-        As in :func:`read_chunks`.
     """
     fields = [] if is_parquet(path) else _fields(_first_line(Path(path)), delimiter)
     return fields if isinstance(fields, LineFault) else None

@@ -11,7 +11,8 @@ off their figures.  Ours are `dpi.fit` with its defaults, replace_one adjacency 
   x's public bounds, released by `run_statistic`; each draw of the shares of its cells gives a slope (maximum
   likelihood, bins at their means).  Fewer runs where n < 500.
 - test: the same authors.  A linear slope at level 0.05 under mu-GDP with mu = 1; x and y clamped to [-2, 2].  Ours
-  rejects where zero is outside of the 95% interval; a quarter of the runs for the power.  Rivals: a parametric bootstrap and repro samples.
+  rejects where zero is outside of the 95% interval; a quarter of the runs for the power.  Rivals: a
+  parametric bootstrap and repro samples.
 - newton: Avella-Medina, Bradshaw and Loh.  95% intervals of the third coefficient of a linear regression under mu-GDP
   with mu = 1.  They know the noise's standard deviation; ours does not.
 - exact: Ju, Awan, Gong and Rao; Xiong, Ju and Zhang.  Posteriors of a linear regression (n = 100, noise variance 2)

@@ -39,7 +39,7 @@ from dpinfer.lab.baselines import RegressionPrior, gibbs_ss_noisy
 from dpinfer.testing import InsecureRNG
 
 DELTA, SEED, LEVEL = 1e-6, 20_261_124, 0.95
-BINS = 16  # of a table: as many as 33 categories allow, for any bounds
+BINS = 8  # of a table, for any size and budget
 
 # n: coverage and width of DP-CI-ERM, of repro samples.  Awan and Wang, Table of the logistic slope.
 SLOPE = {

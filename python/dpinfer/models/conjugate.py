@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -115,10 +115,6 @@ class GammaExponential(ConjugateModel):
         """Return the model's name, prior and number of trials for the studies' compiled engine."""
         return "exponential", np.array([self.shape, self.rate]), 1.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the model as JSON values."""
-        return {"kind": "GammaExponential", "shape": self.shape, "rate": self.rate}
-
     def _affine_gradient(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         slope = sigmoid(theta)  # of -log rate + rate t, rate = softplus(theta)
         return slope[:, :, None], -slope / np.maximum(softplus(theta), _SMALL)
@@ -218,10 +214,6 @@ class BetaBernoulli(_BetaModel):
         """Return the model's name, prior and number of trials for the studies' compiled engine."""
         return "binomial", np.array([self.a, self.b]), 1.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the model as JSON values."""
-        return {"kind": "BetaBernoulli", "a": self.a, "b": self.b}
-
 
 @dataclass(frozen=True)
 class BetaBinomial(_BetaModel):
@@ -262,10 +254,6 @@ class BetaBinomial(_BetaModel):
     def engine_family(self) -> tuple[str, FloatArray, float]:
         """Return the model's name, prior and number of trials for the studies' compiled engine."""
         return "binomial", np.array([self.a, self.b]), float(self.n_trials)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the model as JSON values."""
-        return {"kind": "BetaBinomial", "n_trials": self.n_trials, "a": self.a, "b": self.b}
 
 
 @dataclass(frozen=True)
@@ -360,10 +348,6 @@ class DirichletCategorical(ConjugateModel):
     def engine_family(self) -> tuple[str, FloatArray, float]:
         """Return the model's name, prior and number of trials for the studies' compiled engine."""
         return "sticks" if self.bijector == "stick_breaking" else "softmax", np.array(self.concentration), 1.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the model as JSON values."""
-        return {"kind": "DirichletCategorical", "concentration": list(self.concentration), "bijector": self.bijector}
 
     def _affine_gradient(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         n = self.n_params

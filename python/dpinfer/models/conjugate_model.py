@@ -1,7 +1,8 @@
 """Base of conjugate models: expectations of gradients that are affine in a record's sufficient statistics."""
 
 from abc import abstractmethod
-from typing import ClassVar
+from dataclasses import fields
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -227,6 +228,12 @@ class ConjugateModel(Model):
     def unconstrain(self, params: npt.ArrayLike) -> FloatArray:
         """Invert :meth:`constrain`."""
         return self.prior.unconstrain(params)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the model as JSON values: the fields of a dataclass."""
+        values = {item.name: getattr(self, item.name) for item in fields(cast(Any, self))}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {"kind": type(self).__name__, **plain}
 
     def sample_prior(self, size: int, rng: np.random.Generator | int) -> FloatArray:
         """Draw constrained parameters from the prior, (size, n)."""

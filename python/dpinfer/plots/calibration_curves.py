@@ -22,11 +22,6 @@ def calibration(curves: Curves, *, ax: "Axes | None" = None) -> "Axes":
     Parameters
     ----------
     curves : CalibrationCurve or mapping from name to CalibrationCurve
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     from dpinfer.plots.style import FAINT, axes_or_new, tidy
 

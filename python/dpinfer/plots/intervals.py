@@ -43,11 +43,6 @@ def posterior(
         Credibility of the intervals.
     reference : (n_params,) array or mapping from name to value, optional
         True or other values, drawn as crosses.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
 
     Notes
     -----

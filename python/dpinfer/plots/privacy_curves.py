@@ -9,8 +9,6 @@ from dpinfer.auditing import AuditResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
     from dpinfer.planning import PlanGrid
 
@@ -28,11 +26,6 @@ def audit(result: AuditResult, *, ax: "Axes | None" = None) -> "Axes":
     Parameters
     ----------
     result : AuditResult
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     if not isinstance(result, AuditResult):
         raise TypeError(f"result must be an AuditResult, got {type(result).__name__}")
@@ -65,11 +58,6 @@ def trade_off(guarantee: Guarantee, *, ax: "Axes | None" = None) -> "Axes":
     ----------
     guarantee : Guarantee
         ``release.guarantee`` or ``plan.guarantee``.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
 
     Notes
     -----
@@ -104,11 +92,6 @@ def widening(grid: "PlanGrid", *, ax: "Axes | None" = None) -> "Axes":
     ----------
     grid : PlanGrid
         From :func:`dpinfer.planning.widening_grid`.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     # Imported here: planning reaches the private mechanism, which pictures do not need.
     from dpinfer.planning import PlanGrid

@@ -40,11 +40,6 @@ def trace(
         default the locations of the first six parameters.  At most 12.
     standardise : bool
         Centre each line at its mean and divide by its standard deviation over the second half of the steps.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     if not isinstance(release, GradientTrace):
         raise TypeError(f"release must be a GradientTrace, got {type(release).__name__}")
@@ -101,11 +96,6 @@ def gradient_fit(
         Gradient coordinate (``loc[x]``, ``raw_scale[x]``), a parameter's name (its ``loc``), or an index.
     max_points : int
         Thin the points to at most about this many, at least 1.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
 
     Notes
     -----

@@ -105,10 +105,7 @@ def jax_code(
     """Return JAX code for one record as NumPy code for many."""
     jax = framework("jax")
 
-    def named(params: Any) -> Any:
-        if flat:
-            return params
-        return {array: params[kept.slices[array]].reshape(shape) for array, shape in kept.shapes.items()}
+    named: Callable[[Any], Any] = (lambda params: params) if flat else kept.named
 
     def density(params: Any, x: Any, y: Any) -> Any:
         return log_likelihood(named(params), x, y)

@@ -96,6 +96,10 @@ class ParameterSet:
             for array, shape in self.shapes.items()
         }
 
+    def named(self, params: Any) -> dict[str, Any]:
+        """Return flat parameters (n,), an array or tensor of any framework, as named ones."""
+        return {array: params[self.slices[array]].reshape(shape) for array, shape in self.shapes.items()}
+
     def constrain(self, theta: npt.ArrayLike) -> FloatArray:
         """Map unconstrained parameters (..., n) to their spaces."""
         result = np.array(theta, dtype=np.float64)

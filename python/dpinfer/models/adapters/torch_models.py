@@ -132,10 +132,7 @@ def _code(
     flat: bool,
     vectorize: bool,
 ) -> ModelCode:
-    def named(params: Any) -> Any:
-        if flat:
-            return params
-        return {array: params[kept.slices[array]].reshape(shape) for array, shape in kept.shapes.items()}
+    named: Callable[[Any], Any] = (lambda params: params) if flat else kept.named
 
     def density(params: Any, x: Any, y: Any) -> Any:
         value = log_likelihood(named(params), x, y)

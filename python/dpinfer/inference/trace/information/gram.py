@@ -9,6 +9,7 @@ from scipy import linalg, special
 from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
+from dpinfer.inference.trace.information import FullHessian
 from dpinfer.inference.trace.information.under_model import InformationTrace, information_draws, information_mode
 from dpinfer.inference.trace.scales.fisher import FisherRun
 from dpinfer.inference.trace.scales.noise_variance import VarianceSlope
@@ -120,25 +121,6 @@ class GramTrace:
         return cls(weights, variance, n_records, clip_slope, clip_spread)
 
 
-@dataclass(frozen=True)
-class GramPosterior:
-    """Result of :func:`gram_posterior`, n = p + 1 parameters."""
-
-    theta: DrawnTheta  # one normal distribution of weights and rho for each draw of the Gram matrix
-    # optimum_mean, optimum_stddev: (n,)
-    optimum_mean: FloatArray
-    optimum_stddev: FloatArray
-    # hessian_mean, hessian_stddev: (n, n): of the full-data loss: (X'X + I / prior_scale**2) / variance for the
-    # weights
-    hessian_mean: FloatArray
-    hessian_stddev: FloatArray
-    # acceptance, rhat: of the draws
-    acceptance: float
-    rhat: float
-    # how many equally good draws of the Gram matrix these are worth once the noise variance's trace weights them
-    effective_draws: float
-
-
 def gram_posterior(
     trace: GramTrace,
     model: LinearRegression,
@@ -150,7 +132,7 @@ def gram_posterior(
     seed: int,
     check_convergence: bool,
     report: Callable[[int, int], object],
-) -> GramPosterior:
+) -> FullHessian:
     """Draw the features' Gram matrix from its posterior; weights and rho are taken as normal given each.
 
     Raises NumericalError if the draws did not converge in the end, or hardly any agrees with the noise variance's
@@ -168,7 +150,7 @@ def gram_posterior(
     for _ in range(_ROUNDS):
         at = trace.at(level)
         mode = information_mode(at, expected, prior_variance=prior * level, moments_known=model.feature_moments_known)
-        level = _variance_given(_Scores(trace, level, prior, mode, _mean_noise(at, mode), rng), model).mean
+        level = _variance_given(_Scores(trace, level, prior, mode, at.mean_noise_at(mode), rng), model).mean
     at = trace.at(level)
     draws = information_draws(
         at,
@@ -218,7 +200,7 @@ def gram_posterior(
     within, between = variances.mean(axis=0), np.var(location, axis=0)
     privacy = np.maximum(within - data.mean(axis=0), 0.0)
     mean = total / size
-    return GramPosterior(
+    return FullHessian(
         DrawnTheta(location, None, factor, VarianceParts(within - privacy, privacy, between)),
         location.mean(axis=0),
         np.sqrt(privacy + between),
@@ -228,12 +210,6 @@ def gram_posterior(
         draws.rhat,
         effective,
     )
-
-
-def _mean_noise(trace: InformationTrace, information: FloatArray) -> FloatArray:
-    rate = trace.sample_rate
-    noise = np.diag(trace.noise_variance) + rate * (1.0 - rate) * trace.score_variance * information
-    return np.asarray(noise / (rate**2 * trace.weight))
 
 
 class _Scores:

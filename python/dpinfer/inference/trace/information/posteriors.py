@@ -11,6 +11,7 @@ from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.trace.analysis import Analysis
 from dpinfer.inference.trace.burn_in import BurnIn
 from dpinfer.inference.trace.checks import check_statistics
+from dpinfer.inference.trace.information import FullHessian
 from dpinfer.inference.trace.information.gram import GramTrace, gram_posterior
 from dpinfer.inference.trace.information.rows import full_hessian_posterior, row_regressions
 from dpinfer.inference.trace.information.under_model import InformationTrace, information_posterior
@@ -115,24 +116,8 @@ def flat_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
         seed=request.seed,
     )
     score = np.diag(rows.coefficients) / (rows.stddev * np.sqrt(_inverse_gram_diagonal(rows.factor)))
-    return analysis.posterior(
-        burn_in=start.start,
-        optimum_names=release.gradient_names,
-        optimum_mean=result.optimum_mean,
-        optimum_stddev=result.optimum_stddev,
-        hessian_mean=result.hessian_mean,
-        hessian_stddev=result.hessian_stddev,
-        distribution=result.theta,
-        diagnostics=PosteriorDiagnostics(
-            noise_ratio=result.noise_ratio,
-            slope_score=score,
-            n_steps_used=release.n_steps - start.start,
-            effective_weight=rows.stddev**2 / rows.intercept_variance,
-            burn_in_holds=start.holds,
-            verdict=check_statistics(start.statistics, start.linearity_pvalue, release.gradient_names).verdict,
-            share_dropped=result.share_dropped,
-        ),
-    )
+    weight = rows.stddev**2 / rows.intercept_variance
+    return _posterior(analysis, start, result, slope_score=score, effective_weight=weight)
 
 
 def model_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
@@ -160,29 +145,15 @@ def model_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
         moments_known=model.feature_moments_known,
         **_sampling(analysis),
     )
-    names = release.gradient_names[:n]
     fitted = release.sample_rate * (positions - trace.position_mean) @ result.hessian_mean
     residual = gradients - gradients.mean(axis=0) - fitted
-    diagonal = np.diag(result.hessian_mean)
-    checked = start.statistics.take(slice(0, n))
-    return analysis.posterior(
-        burn_in=start.start,
-        optimum_names=names,
-        optimum_mean=result.optimum_mean,
-        optimum_stddev=result.optimum_stddev,
-        hessian_mean=result.hessian_mean,
-        hessian_stddev=result.hessian_stddev,
-        distribution=result.theta,
-        diagnostics=PosteriorDiagnostics(
-            noise_ratio=residual.std(axis=0) / release.noise_stddev[:n],
-            slope_score=diagonal / np.diag(result.hessian_stddev),
-            n_steps_used=positions.shape[0],
-            effective_weight=np.full(n, trace.weight),
-            burn_in_holds=start.holds,
-            verdict=check_statistics(checked, start.linearity_pvalue[:n], names).verdict,
-            acceptance=result.acceptance,
-            rhat=np.array([result.rhat]),
-        ),
+    return _posterior(
+        analysis,
+        start,
+        result,
+        noise_ratio=residual.std(axis=0) / release.noise_stddev[:n],
+        slope_score=np.diag(result.hessian_mean) / np.diag(result.hessian_stddev),
+        effective_weight=np.full(n, trace.weight),
     )
 
 
@@ -207,11 +178,29 @@ def gram_full_posterior(
     variance_start = max(start.start, int(_VARIANCE_BURN_IN * release.n_steps))
     trace = GramTrace.from_release(release, model, run, start.start, variance_start)
     result = gram_posterior(trace, model, **_sampling(analysis))
-    names = release.gradient_names[:n]
     checked = start.statistics.take(slice(0, n))
     clipped = None
     if run is not None:
         clipped = float(np.asarray(run.expected(result.optimum_mean[None, :]).clipped_share)[0])
+    return _posterior(
+        analysis,
+        start,
+        result,
+        noise_ratio=checked.noise_ratio,
+        slope_score=np.diag(result.hessian_mean) / np.maximum(np.diag(result.hessian_stddev), 1e-300),
+        effective_weight=checked.weight,
+        expected_clipped_share=clipped,
+    )
+
+
+def _posterior(analysis: Analysis, start: BurnIn, result: FullHessian, **known: Any) -> Posterior:
+    """Return the posterior of the first coordinates of a trace, with diagnostics that are `known` besides."""
+    size = len(result.optimum_mean)
+    names = analysis.release.gradient_names[:size]
+    checked, pvalue = start.statistics.take(slice(0, size)), start.linearity_pvalue[:size]
+    drawn: dict[str, Any] = {"acceptance": result.acceptance, "share_dropped": result.share_dropped}
+    for name, value in (("rhat", result.rhat), ("effective_draws", result.effective_draws)):
+        drawn[name] = None if value is None else np.array([value])
     return analysis.posterior(
         burn_in=start.start,
         optimum_names=names,
@@ -221,16 +210,10 @@ def gram_full_posterior(
         hessian_stddev=result.hessian_stddev,
         distribution=result.theta,
         diagnostics=PosteriorDiagnostics(
-            noise_ratio=checked.noise_ratio,
-            slope_score=np.diag(result.hessian_mean) / np.maximum(np.diag(result.hessian_stddev), 1e-300),
-            n_steps_used=release.n_steps - start.start,
-            effective_weight=checked.weight,
+            n_steps_used=analysis.release.n_steps - start.start,
             burn_in_holds=start.holds,
-            verdict=check_statistics(checked, start.linearity_pvalue[:n], names).verdict,
-            acceptance=result.acceptance,
-            rhat=np.array([result.rhat]),
-            effective_draws=np.array([result.effective_draws]),
-            expected_clipped_share=clipped,
+            verdict=check_statistics(checked, pvalue, names).verdict,
+            **{"noise_ratio": result.noise_ratio} | drawn | known,
         ),
     )
 

@@ -8,6 +8,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference import _native
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
+from dpinfer.inference.trace.information import FullHessian
 from dpinfer.models.base import softplus
 
 _MOST_TRIALS = 20  # of each wanted draw, if some are positive definite
@@ -28,21 +29,6 @@ class RowRegressions:
     stddev: FloatArray  # (k,): reference noise tau_j
     residual: FloatArray  # (k,): residual sums of squares in units of tau_j**2
     degrees: int  # residual degrees of freedom n - k - 1
-
-
-@dataclass(frozen=True)
-class FullPosterior:
-    """Result of :func:`full_hessian_posterior`."""
-
-    theta: DrawnTheta
-    # optimum_mean, optimum_stddev: (k,)
-    optimum_mean: FloatArray
-    optimum_stddev: FloatArray
-    # hessian_mean, hessian_stddev: (k, k)
-    hessian_mean: FloatArray
-    hessian_stddev: FloatArray
-    share_dropped: float  # share of the draws whose symmetrised Hessian was not positive definite
-    noise_ratio: FloatArray  # (k,): residual standard deviation over tau
 
 
 def row_regressions(
@@ -107,7 +93,7 @@ def full_hessian_posterior(
     extra_noise: bool,
     n_draws: int,
     seed: int,
-) -> FullPosterior:
+) -> FullHessian:
     """Draw the Hessian and the optimum from their exact posterior.
 
     Raises NumericalError if no draw has a positive definite symmetrised Hessian.
@@ -174,14 +160,14 @@ def full_hessian_posterior(
     parts = VarianceParts(data, privacy, spread - privacy)
     optimum_mean = np.mean(means, axis=0)
     optimum_variance = np.mean(within, axis=0) + np.var(means, axis=0)
-    return FullPosterior(
+    return FullHessian(
         DrawnTheta(location, q_stddev, factor, parts),
         optimum_mean,
         np.sqrt(optimum_variance),
         hessian_mean,
         np.sqrt(hessian_variance),
-        1.0 - len(kept) / tried,
-        np.sqrt(rows.residual / rows.degrees),
+        share_dropped=1.0 - len(kept) / tried,
+        noise_ratio=np.sqrt(rows.residual / rows.degrees),
     )
 
 

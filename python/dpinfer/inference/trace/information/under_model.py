@@ -11,6 +11,7 @@ from scipy import linalg
 from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
+from dpinfer.inference.trace.information import FullHessian
 from dpinfer.inference.trace.information.hamiltonian import HamiltonianDraws, hamiltonian_draws, split_rhat
 
 _MORE_DEGREES = 2.0  # beyond the rank: the vaguest Wishart with a mode (docs/derivations/noise-aware-posterior.md)
@@ -66,20 +67,14 @@ class InformationTrace:
             noise_variance=noise_stddev**2,
         )
 
+    def noise_at(self, information: FloatArray) -> FloatArray:
+        """Return the covariance of a step's noise: Poisson sampling adds the records' own spread to the privacy's."""
+        rate = self.sample_rate
+        return np.diag(self.noise_variance) + rate * (1.0 - rate) * self.score_variance * information
 
-@dataclass(frozen=True)
-class InformationPosterior:
-    """Result of :func:`information_posterior`."""
-
-    theta: DrawnTheta  # one normal distribution of the weights for each draw of the information
-    # optimum_mean, optimum_stddev: (n,)
-    optimum_mean: FloatArray
-    optimum_stddev: FloatArray
-    # hessian_mean, hessian_stddev: (n, n): of information plus prior precision
-    hessian_mean: FloatArray
-    hessian_stddev: FloatArray
-    acceptance: float
-    rhat: float  # largest split R-hat of the conditional means and the log density
+    def mean_noise_at(self, information: FloatArray) -> FloatArray:
+        """Return the covariance of the noise in the mean gradient over kappa, (n, n)."""
+        return np.asarray(self.noise_at(information) / (self.sample_rate**2 * self.weight))
 
 
 class _Density:
@@ -115,11 +110,9 @@ class _Density:
         self._basis = vectors * np.sqrt(values)
         ratio = self._unspan @ self._basis
         self._penalty = self._degrees * (ratio.T @ ratio)
-        # Poisson sampling adds the records' own spread, close to the information, to the privacy noise.
-        rate = trace.sample_rate
-        noise = np.diag(trace.noise_variance) + rate * (1.0 - rate) * trace.score_variance * inside
+        rate, noise = trace.sample_rate, trace.noise_at(inside)
         self._weight = np.linalg.inv(noise)
-        self.mean_noise = noise / (rate**2 * trace.weight)
+        self.mean_noise = trace.mean_noise_at(inside)
         cross = self._weight @ trace.cross
         self._linear = 0.5 * rate * (cross + cross.T)
         excursions = np.einsum("ik,ij,jk->k", vectors, trace.gram, vectors)
@@ -302,7 +295,7 @@ def information_posterior(
     *,
     prior_variance: float,
     **sampling: Any,  # the other arguments of :func:`information_draws`
-) -> InformationPosterior:
+) -> FullHessian:
     """Draw the information matrix from its posterior, and the weights' normal distribution given each draw.
 
     Raises NumericalError if the chain did not converge in the end.
@@ -321,7 +314,7 @@ def information_posterior(
     privacy = np.maximum(np.mean(given - data, axis=0), 0.0)
     between = np.var(location, axis=0)
     parts = VarianceParts(np.mean(given, axis=0) - privacy, privacy, between)
-    return InformationPosterior(
+    return FullHessian(
         DrawnTheta(location, None, factor, parts),
         location.mean(axis=0),
         np.sqrt(privacy + between),

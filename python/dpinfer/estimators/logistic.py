@@ -65,6 +65,7 @@ _OF_A_TRACE: dict[str, Any] = {
     "burn_in": "auto",
     "prior": "auto",
 }
+_OF_ITS_POSTERIOR = ("approximation", "hessian", "burn_in", "prior")
 
 
 class BayesianLogisticRegression(Classifier):
@@ -262,19 +263,9 @@ class BayesianLogisticRegression(Classifier):
 
     def _refuse_dpvi_settings(self) -> None:
         """Refuse settings of another mechanism than the one that will run."""
-        is_set = {
-            "recipe": self.recipe is not None,
-            "loss": self.loss is not None,
-            "expectation": self.expectation is not None,
-            "grad_scale": self.grad_scale is not None,
-            "learning_rate": not isinstance(self.learning_rate, str) or self.learning_rate != "heuristic",
-            "max_grad_norm": not isinstance(self.max_grad_norm, str),
-            "sample_rate": self.sample_rate != 0.1,
-            "n_steps": self.n_steps != 10_000,
-            "accountant": self.accountant != "pld",
-        }
-        for name, changed in is_set.items():
-            if changed:
+        for name in _OF_A_TRACE.keys() - set(_OF_ITS_POSTERIOR):
+            value = getattr(self, name)
+            if not (np.ndim(value) == 0 and value == _OF_A_TRACE[name]):
                 raise ValueError(
                     f"{name} must be left at its default with method={self.method!r}, which takes the mechanism that "
                     "a plan chooses: it belongs to method='dpvi', the published gradient trace"
@@ -319,8 +310,7 @@ class BayesianLogisticRegression(Classifier):
         )
 
     def _posterior_request(self) -> PosteriorRequest:
-        names = ("approximation", "hessian", "burn_in", "prior", "progress")
-        options: dict[str, Any] = {name: getattr(self, name) for name in names}
+        options: dict[str, Any] = {name: getattr(self, name) for name in (*_OF_ITS_POSTERIOR, "progress")}
         if self.method in APPROXIMATIONS:
             options["method"] = self.method  # as before 0.2, with a warning
         elif self.method != "auto":

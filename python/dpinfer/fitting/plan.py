@@ -134,10 +134,7 @@ class FitPlan:
         **Privacy.** Hands the records to one mechanism, which is (epsilon, delta)-differentially private with the
         plan's numbers.  All that can be refused from public facts is refused before anything is spent.
 
-        Parameters
-        ----------
-        X, y, ledger, checkpoint, random_source, progress, n_threads, unit
-            As in :func:`fit`.
+        `X`, `y`, `ledger`, `checkpoint`, `random_source`, `progress`, `n_threads` and `unit` are as in :func:`fit`.
 
         Returns
         -------
@@ -153,19 +150,10 @@ class FitPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values for :meth:`from_dict`."""
-        target = self.target
+        target = {name: value for name, value in vars(self.target).items() if name not in ("model", "clusters")}
         return {
-            "model": target.model.to_dict(),
-            "target": {
-                "epsilon": target.epsilon,
-                "delta": target.delta,
-                "n_records": target.n_records,
-                "adjacency": target.adjacency.value,
-                "response_scale": target.response_scale,
-                "predictor_spread": target.predictor_spread,
-                "simulate": target.simulate,
-                "estimand": target.estimand,
-            },
+            "model": self.model.to_dict(),
+            "target": target | {"adjacency": self.adjacency.value},
             "method": self.method,
             "mechanism": self.mechanism.to_dict(),
             "settings": dict(self.settings),

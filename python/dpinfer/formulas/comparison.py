@@ -11,10 +11,9 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer.formulas.design import Design
 from dpinfer.inference import Posterior
-from dpinfer.inference.posterior.mixture import gauss_hermite
 from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.models import LinearRegression
-from dpinfer.models.base import softplus
+from dpinfer.models.base import gauss_hermite, softplus
 
 _BATCHES, _NODES = 8, 7  # of the error of a logarithm, each with a few draws at least; nodes for one normal factor
 _UNRELIABLE = 0.5  # of a logarithm: beyond it batches differ so much that their error is not known either

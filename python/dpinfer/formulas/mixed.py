@@ -91,10 +91,7 @@ class MixedFit(RegressionFit):
     def coefficients(self, level: float = 0.9, *, exp: bool = False) -> CoefficientTable:
         """Return the fixed coefficients in the user's units; the intercept is that of the middle of the groups.
 
-        Parameters
-        ----------
-        level, exp
-            As in :meth:`RegressionFit.coefficients`.
+        `level` and `exp` are as in :meth:`RegressionFit.coefficients`.
         """
         self._check_exp(exp)
         layout = self.layout
@@ -336,10 +333,7 @@ class MixedFit(RegressionFit):
     def summary(self, level: float = 0.9, *, exp: bool = False) -> RegressionSummary:
         """Return the regression in words and numbers: fixed coefficients, then the scales.
 
-        Parameters
-        ----------
-        level, exp
-            As in :meth:`coefficients`.
+        `level` and `exp` are as in :meth:`coefficients`.
         """
         plain = super().summary(level, exp=exp)
         scales = str(self.scales(level)).splitlines()

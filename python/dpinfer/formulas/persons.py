@@ -190,10 +190,8 @@ class PersonFit(RegressionFit):
 
         **Privacy.** Post-processing of the release; `new_data` are the caller's own points.
 
-        Parameters
-        ----------
-        new_data, n_samples, n_chains, seed
-            As in :meth:`RegressionFit.to_arviz`.  Responses are those of unknown persons, one each.
+        `new_data`, `n_samples`, `n_chains` and `seed` are as in :meth:`RegressionFit.to_arviz`.  Responses are those of
+        unknown persons, one each.
         """
         points = None if new_data is None else complete_points(self.design, new_data)
         theta = self.posterior.sample(n_samples * n_chains, seed=seed, space="unconstrained")
@@ -205,10 +203,7 @@ class PersonFit(RegressionFit):
     def summary(self, level: float = 0.9, *, exp: bool = False) -> RegressionSummary:
         """Return the regression in words and numbers, the standard deviations after the coefficients.
 
-        Parameters
-        ----------
-        level, exp
-            As in :meth:`RegressionFit.coefficients`.
+        `level` and `exp` are as in :meth:`RegressionFit.coefficients`.
         """
         found = super().summary(level, exp=exp)
         if self.fit.maybe_posterior is None:

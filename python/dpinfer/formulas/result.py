@@ -338,10 +338,7 @@ class RegressionFit:
     def summary(self, level: float = 0.9, *, exp: bool = False) -> RegressionSummary:
         """Return the regression in words and numbers.
 
-        Parameters
-        ----------
-        level, exp
-            As in :meth:`coefficients`.
+        `level` and `exp` are as in :meth:`coefficients`.
         """
         self._check_exp(exp)
         title = (

@@ -27,13 +27,18 @@ from dpinfer.methods import method_with
 from dpinfer.tabular import Schema, SchemaDraft
 
 
-class RegressionOptions(TypedDict, total=False):
-    """Further keyword arguments of :func:`regression`."""
+class PlanOptions(TypedDict, total=False):
+    """Further keyword arguments of :func:`plan_regression`."""
 
-    prior_scale: float | None
     weights: str | None
     unit: Units | None
     clusters: str | None
+
+
+class RegressionOptions(PlanOptions, total=False):
+    """Further keyword arguments of :func:`regression`."""
+
+    prior_scale: float | None
     unknown: Sequence[str]
     posterior: PosteriorRequest | None
     adjacency: Adjacency | str
@@ -44,14 +49,6 @@ class RegressionOptions(TypedDict, total=False):
     checkpoint: CheckpointArgument
     progress: bool | ProgressCallback | None
     n_threads: int | None
-
-
-class PlanOptions(TypedDict, total=False):
-    """Further keyword arguments of :func:`plan_regression`."""
-
-    weights: str | None
-    unit: Units | None
-    clusters: str | None
 
 
 def plan_regression(

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -47,6 +48,13 @@ def sigmoid(x: npt.ArrayLike) -> FloatArray:
 def log_sigmoid(x: npt.ArrayLike) -> FloatArray:
     """Return log(sigmoid(x))."""
     return -softplus(-np.asarray(x, dtype=np.float64))
+
+
+@cache
+def gauss_hermite(nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Return nodes z and weights with sum(weights * f(z)) = E[f(Z)], Z standard normal."""
+    z, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    return z, weights / np.sqrt(2.0 * np.pi)
 
 
 class Model(ABC):

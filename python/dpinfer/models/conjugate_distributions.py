@@ -9,7 +9,7 @@ from scipy import special
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
-from dpinfer.models.base import log_sigmoid, sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import gauss_hermite, log_sigmoid, sigmoid, softplus, softplus_inverse
 
 BIJECTORS = ("stick_breaking", "softmax")
 SPACES = ("constrained", "unconstrained")
@@ -129,8 +129,7 @@ class GammaOnSoftplus(ConjugateDistribution):
         from scipy import stats  # half a second to import, so only if needed
 
         # theta is a smooth function of a normal score, nearly linear: Gauss-Hermite in it converges fast.
-        nodes, weights = np.polynomial.hermite_e.hermegauss(_SCORES)
-        weights = weights / np.sqrt(2.0 * np.pi)
+        nodes, weights = gauss_hermite(_SCORES)
         law = stats.gamma(self.shape, scale=1.0 / self.rate)
         below = law.ppf(special.ndtr(np.minimum(nodes, 0.0)))
         above = law.isf(special.ndtr(-np.maximum(nodes, 0.0)))

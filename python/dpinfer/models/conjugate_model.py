@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer.models.base import Model, sigmoid, softplus
+from dpinfer.models.base import Model, gauss_hermite, sigmoid, softplus
 from dpinfer.models.conjugate_distributions import ConjugateDistribution
 
 _GAUSS_HERMITE_NODES = 64  # exact to degree 127
@@ -142,8 +142,7 @@ class ConjugateModel(Model):
             n_nodes = min(n_nodes, int(_MAX_POINTS ** (1.0 / self.n_params) + 1e-9))
             if n_nodes < 10:
                 raise ValueError(f"quadrature needs at most 6 interacting parameters, got {self.n_params}")
-        nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
-        gradient = self.prior_gradient(loc, raw_scale, nodes, weights / np.sqrt(2.0 * np.pi))
+        gradient = self.prior_gradient(loc, raw_scale, *gauss_hermite(n_nodes))
         return -gradient[: self.n_params], -gradient[self.n_params :]
 
     def check_points(self, n_nodes: int) -> None:

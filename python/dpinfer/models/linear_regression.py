@@ -1,7 +1,7 @@
 """Linear regression with unknown noise variance and a normal-inverse-gamma prior, and its exact posterior."""
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +10,7 @@ from scipy import special
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer.models.base import log_sigmoid, sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import gauss_hermite, log_sigmoid, sigmoid, softplus, softplus_inverse
 from dpinfer.models.glm import GeneralizedLinearModel
 
 
@@ -238,7 +238,7 @@ class LinearRegression(GeneralizedLinearModel):
         E[h''] s s').
         """
         scale, slope = float(softplus(raw_scale)), float(sigmoid(raw_scale))
-        nodes, weights = _gauss_hermite()
+        nodes, weights = gauss_hermite(_GAUSS_HERMITE_NODES)
         rho = loc + scale * nodes
         variance, d1 = softplus(rho), sigmoid(rho)
         d2 = d1 * sigmoid(-rho)
@@ -256,7 +256,7 @@ class LinearRegression(GeneralizedLinearModel):
 
     def harmonic_variance(self, loc: FloatArray, scale: FloatArray) -> FloatArray:
         """Return 1 / E_q[1 / variance] for rho ~ N(loc, scale**2), element by element."""
-        nodes, weights = _gauss_hermite()
+        nodes, weights = gauss_hermite(_GAUSS_HERMITE_NODES)
         return np.asarray(1.0 / ((1.0 / softplus(loc[..., None] + scale[..., None] * nodes)) @ weights))
 
     def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -270,7 +270,7 @@ class LinearRegression(GeneralizedLinearModel):
         squares = float(loc[:-1] @ loc[:-1] + scale[:-1] @ scale[:-1])
         quadratic = 0.5 * squares / self.prior_scale**2 + self.variance_rate
         power = 0.5 * self.n_coef + self.variance_shape + 1.0
-        nodes, weights = _gauss_hermite()
+        nodes, weights = gauss_hermite(_GAUSS_HERMITE_NODES)
         rho = float(loc[-1]) + float(scale[-1]) * nodes
         grad_loc[-1] = -quadratic * moments.precision_loc - power * moments.log_variance_loc + weights @ sigmoid(-rho)
         grad_raw[-1] = (
@@ -355,10 +355,3 @@ class LinearRegression(GeneralizedLinearModel):
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON values."""
         return super().to_dict() | {"variance_shape": self.variance_shape, "variance_rate": self.variance_rate}
-
-
-@cache
-def _gauss_hermite() -> tuple[FloatArray, FloatArray]:
-    """Return nodes and weights with sum(weights * f(nodes)) = E[f(Z)], Z standard normal."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_GAUSS_HERMITE_NODES)
-    return nodes, weights / np.sqrt(2.0 * np.pi)

@@ -95,10 +95,7 @@ def select_parameters(
 
     Raises TypeError or ValueError if a name is unknown or an argument is out of range.
 
-    Parameters
-    ----------
-    posterior, parameters, max_parameters, sort
-        As for :func:`posterior`.
+    `posterior`, `parameters`, `max_parameters` and `sort` are as for :func:`posterior`.
 
     Returns
     -------

@@ -139,10 +139,7 @@ class NoisyTable:
     def rows(self, level: float = 0.9, *, target: str | None = None) -> list[dict[str, Any]]:
         """Return a row for each cell: its labels, "estimate", "low" and "high".
 
-        Parameters
-        ----------
-        level, target
-            As of :meth:`interval`.
+        `level` and `target` are as of :meth:`interval`.
         """
         numbers = zip(self.estimate.tolist(), self.interval(level, target=target).tolist(), strict=True)
         return [

@@ -115,10 +115,7 @@ def check_header(path: str | os.PathLike[str], names: Sequence[str] | None, *, d
 
     Raises OSError, RecordError, SchemaError or BackendUnavailableError as :func:`read_chunks`.
 
-    Parameters
-    ----------
-    path, names, delimiter
-        As in :func:`read_chunks`.
+    `path`, `names` and `delimiter` are as in :func:`read_chunks`.
     """
     header = read_header(path, delimiter=delimiter)
     _check_header(path, header, header if names is None else names, delimiter)
@@ -159,10 +156,7 @@ def guess_delimiter(
 
     Raises OSError or RecordError as :func:`read_header`.
 
-    Parameters
-    ----------
-    path, names, delimiter
-        As in :func:`read_chunks`.
+    `path`, `names` and `delimiter` are as in :func:`read_chunks`.
     """
     if is_parquet(path):
         return None

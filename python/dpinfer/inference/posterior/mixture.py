@@ -11,19 +11,13 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference import _native
-from dpinfer.models.base import softplus
+from dpinfer.models.base import gauss_hermite, softplus
 
-_HERMITE_NODES = 15  # exact to degree 29
+HERMITE_NODES = 15  # exact to degree 29
 _MOST_NODES = 24  # see the docstring of `gauss_rule`
 _NEGLIGIBLE = 1e-12  # nodes of smaller weight change no printed digit
 # More points are binned first, to cells of 1/32768 of their range: memory and time.
 _MOST_POINTS, _CELLS = 200_000, 32_768
-
-
-def gauss_hermite(nodes: int = _HERMITE_NODES) -> tuple[FloatArray, FloatArray]:
-    """Return nodes z and weights with sum(weights * f(z)) = E[f(Z)], Z standard normal."""
-    z, weights = np.polynomial.hermite_e.hermegauss(nodes)
-    return np.asarray(z), np.asarray(weights) / np.sqrt(2.0 * np.pi)
 
 
 def gauss_rule(points: FloatArray, weights: FloatArray, size: int | None = None) -> tuple[FloatArray, FloatArray]:
@@ -195,7 +189,7 @@ class ThetaMarginals:
         """E[softplus(u)**2], (n,)."""
         if self.raw_scale is None:
             return np.zeros(self.location.width)
-        z, z_weights = gauss_hermite()
+        z, z_weights = gauss_hermite(HERMITE_NODES)
         points = self.raw_scale.mean[:, None] + np.sqrt(self.raw_scale.variance)[:, None] * z
         return self.raw_scale.expectation(softplus(points) ** 2 @ z_weights)
 
@@ -218,7 +212,7 @@ class ThetaMarginals:
         if self.raw_scale is None:
             return weight, mean, variance
         u_weight, u_mean, u_variance = self.raw_scale.components(index)
-        z, z_weights = gauss_hermite()
+        z, z_weights = gauss_hermite(HERMITE_NODES)
         u = u_mean[:, None] + np.sqrt(u_variance)[:, None] * z
         log_variance, s_weight = gauss_rule(
             2.0 * np.log(softplus(np.maximum(u, -700.0))).ravel(), (u_weight[:, None] * z_weights).ravel()

@@ -8,9 +8,9 @@ from scipy import special
 
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.causes import causes
-from dpinfer.inference.posterior.mixture import NormalMixtures, gauss_hermite, mixture_quantile
+from dpinfer.inference.posterior.mixture import HERMITE_NODES, NormalMixtures, mixture_quantile
 from dpinfer.inference.posterior.theta import DrawnTheta
-from dpinfer.models.base import softplus
+from dpinfer.models.base import gauss_hermite, softplus
 
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
@@ -148,7 +148,7 @@ def _draws(posterior: "Posterior", index: int, at: FloatArray) -> list[tuple[Flo
     result = [(special.ndtr((at - mean[:, None]) / np.sqrt(spread[:, None])), mean)]
     scale = _components(marginals.raw_scale, index)
     if scale is not None:
-        z, weight = gauss_hermite()
+        z, weight = gauss_hermite(HERMITE_NODES)
         squares = softplus(scale[0][:, None] + np.sqrt(scale[1])[:, None] * z) ** 2
         total = np.sqrt(marginals.location.variances[index] + squares)
         function = special.ndtr((at[:, None, None] - marginals.location.means[index]) / total) @ weight

@@ -13,7 +13,6 @@ from dpinfer._validate import check_choice, check_float_array, check_integer, ch
 from dpinfer.accounting import Guarantee
 from dpinfer.inference.posterior.causes import causes
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
-from dpinfer.inference.posterior.mixture import gauss_hermite
 from dpinfer.inference.posterior.monte_carlo import MonteCarloError, monte_carlo_error
 from dpinfer.inference.posterior.predictive import (
     check_points,
@@ -28,6 +27,7 @@ from dpinfer.inference.posterior.synthetic import SyntheticSets
 from dpinfer.inference.posterior.theta import DrawnTheta, ParameterSpace, ThetaDistribution
 from dpinfer.inference.posterior.units import Units
 from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, Model
+from dpinfer.models.base import gauss_hermite
 
 SPACES = ("constrained", "unconstrained")
 _HERMITE_NODES = 31  # exact to degree 61

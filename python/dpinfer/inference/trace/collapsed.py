@@ -148,13 +148,6 @@ class CollapsedProblems:
         noise = (0.5 * count + 1.0) * np.log(nu) if self.extra_noise else 0.0
         return np.asarray(-0.5 * (fit + prior) - noise + self.log_prior_slope(beta))
 
-    def optimum_given(self, beta: FloatArray, nu: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return mean and variance of the optimum given (beta, nu), in its own units; beta and nu (..., k)."""
-        _, _, _, mean_score, offset, scale, *_ = self.columns
-        variance = 1.0 / (beta**2 / nu + scale**-2.0)
-        mean = -(beta * mean_score / nu + offset * scale**-2.0) * variance
-        return self.position_mean + self.spread * mean, self.spread**2 * variance
-
 
 @dataclass(frozen=True)
 class Nodes:

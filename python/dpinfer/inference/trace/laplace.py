@@ -7,9 +7,9 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
-from dpinfer.inference.posterior.mixture import gauss_hermite
+from dpinfer.inference.posterior.mixture import HERMITE_NODES
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
-from dpinfer.models.base import sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import gauss_hermite, sigmoid, softplus, softplus_inverse
 
 # A prior far from its trace puts v where softplus(v) is not a normal number any more.
 _LOWEST_HESSIAN = 1e-300
@@ -31,7 +31,7 @@ class LaplacePosterior:
     ) -> Nodes:
         """Return the Gaussian as nodes: Gauss-Hermite in v, the optimum given v; or one node for the optimum alone."""
         k = self.mean.shape[0]
-        z, z_weight = gauss_hermite() if coupled else (np.zeros(1), np.ones(1))
+        z, z_weight = gauss_hermite(HERMITE_NODES) if coupled else (np.zeros(1), np.ones(1))
         sd_v = np.sqrt(self.covariance[:, 1, 1])
         slope = self.covariance[:, 0, 1] / sd_v
         total = self.covariance[:, 0, 0]
@@ -51,7 +51,7 @@ class LaplacePosterior:
 
     def hessian_moments(self) -> tuple[FloatArray, FloatArray]:
         """Return mean and standard deviation of softplus(v) under the Gaussian."""
-        z, weight = gauss_hermite()
+        z, weight = gauss_hermite(HERMITE_NODES)
         values = softplus(self.mean[:, 1, None] + np.sqrt(self.covariance[:, 1, 1])[:, None] * z)
         mean = values @ weight
         return mean, np.sqrt(np.maximum(values**2 @ weight - mean**2, 0.0))

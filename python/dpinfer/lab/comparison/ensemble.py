@@ -104,7 +104,10 @@ def nodes_from_draws(problems: CollapsedProblems, beta: FloatArray, nu: FloatArr
     Nodes
     """
     draws, k = beta.shape
-    mean, variance = problems.optimum_given(beta, nu)
+    _, _, _, mean_score, offset, scale, *_ = problems.columns
+    variance = 1.0 / (beta**2 / nu + scale**-2.0)
+    mean = problems.position_mean - problems.spread * (beta * mean_score / nu + offset * scale**-2.0) * variance
+    variance = problems.spread**2 * variance
     return Nodes(
         np.arange(0, draws * k + 1, draws, dtype=np.int64),
         (problems.hessian_unit * beta).T.ravel(),

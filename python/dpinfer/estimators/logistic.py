@@ -263,9 +263,9 @@ class BayesianLogisticRegression(Classifier):
 
     def _refuse_dpvi_settings(self) -> None:
         """Refuse settings of another mechanism than the one that will run."""
-        for name in _OF_A_TRACE.keys() - set(_OF_ITS_POSTERIOR):
+        for name, default in _OF_A_TRACE.items():
             value = getattr(self, name)
-            if not (np.ndim(value) == 0 and value == _OF_A_TRACE[name]):
+            if name not in _OF_ITS_POSTERIOR and not (np.ndim(value) == 0 and value == default):
                 raise ValueError(
                     f"{name} must be left at its default with method={self.method!r}, which takes the mechanism that "
                     "a plan chooses: it belongs to method='dpvi', the published gradient trace"

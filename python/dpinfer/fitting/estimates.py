@@ -45,10 +45,7 @@ def estimate_rows(posterior: Posterior, *, level: float) -> list[EstimateRow]:
 
     **Privacy.** Post-processing of a Release.
 
-    Parameters
-    ----------
-    level : float in (0, 1)
-        Credibility of the interval between equal tails.
+    `level`: credibility of the interval between equal tails.
     """
     tail = 0.5 * (1.0 - level)
     bounds = posterior.quantile([tail, 1.0 - tail])
@@ -77,10 +74,7 @@ def estimate_rows(posterior: Posterior, *, level: float) -> list[EstimateRow]:
 def estimates_table(rows: Sequence[EstimateRow], *, level: float, scale: str) -> str:
     """Return the rows as the table of a report: HTML, in which each row is a card on a narrow screen.
 
-    Parameters
-    ----------
-    scale : str
-        Name of the quantities of the picture's intervals, such as "weights".
+    `scale`: name of the quantities of the picture's intervals, such as "weights".
     """
     with_reference = any(row.reference is not None for row in rows)
     heads = ["Mean", "Sd", f"{level:.0%} interval", "Records", "Privacy", "Prior"]

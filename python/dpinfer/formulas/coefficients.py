@@ -168,11 +168,6 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
     """Return the coefficients of a posterior in the user's units.
 
     **Privacy.** Post-processing of a Release.
-
-    Parameters
-    ----------
-    posterior : Posterior
-        Of the design's model.
     """
     matrix, shift = design.user_units()
     total = len(matrix)

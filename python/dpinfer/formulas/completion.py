@@ -108,10 +108,7 @@ class Completion:
 
         **Privacy.** Reads the records, through :func:`dpinfer.release_unknown`.
 
-        Parameters
-        ----------
-        folder : Path or None
-            The released facts are written there at once.
+        `folder`: the released facts are written there at once.
         """
         UnreadRecords(data, self.stand_in)
         if folder is not None:

@@ -28,11 +28,6 @@ def predicted_mean(design: Design, posterior: Posterior, values: Values) -> tupl
     """Return mean and standard deviation of E[y | theta, x] in the user's units, NaN where a value is missing.
 
     **Privacy.** Post-processing of a Release; the points are the caller's own.
-
-    Parameters
-    ----------
-    posterior : Posterior
-        Of the design's model.
     """
     complete = np.all([np.isfinite(column) for column in values.values()], axis=0)
     shape = (len(complete), *((len(design.classes),) if design.classes else ()))

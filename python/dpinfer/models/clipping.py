@@ -416,9 +416,7 @@ class SizeShares:
     def clip_covariance(self, bounds: FloatArray) -> FloatArray:
         """Return the covariance of what clips at several bounds take off a coordinate of the mean, (T, T).
 
-        Parameters
-        ----------
-        bounds : (T,) array
+        `bounds` (T,).
 
         Notes
         -----

@@ -179,10 +179,8 @@ def _power(matrix: FloatArray, exponent: float) -> FloatArray:
 def shrink_moments(noisy: FloatArray, stddev: float, expected_trace: float) -> ShrunkenMoments:
     """Shrink a noisy second-moment matrix according to its own spread.
 
-    Parameters
-    ----------
-    noisy : (d, d) array
-        Symmetric; noise of standard deviation `stddev` in each diagonal entry and each off-diagonal one times sqrt(2).
+    `noisy` (d, d): symmetric; noise of standard deviation `stddev` in each diagonal entry and each off-diagonal one
+    times sqrt(2).
 
     Notes
     -----
@@ -204,12 +202,9 @@ def shrink_moments(noisy: FloatArray, stddev: float, expected_trace: float) -> S
 def shrink_to_level(noisy: FloatArray, stddev: float, least_spread: float = 0.0) -> tuple[FloatArray, FloatArray]:
     """Return the posterior mean and standard deviation of a symmetric matrix near a multiple of the identity.
 
-    Parameters
-    ----------
-    noisy : (d, d) array
-        Symmetric; noise of standard deviation `stddev` on the diagonal and 1 / sqrt(2) of it beside the diagonal.
-    least_spread : float
-        Least standard deviation of the entries from the identity's: the uncertainty after earlier releases.
+    `noisy` (d, d): symmetric; noise of standard deviation `stddev` on the diagonal and 1 / sqrt(2) of it beside the
+    diagonal.  `least_spread`: least standard deviation of the entries from the identity's: the uncertainty after
+    earlier releases.
 
     Returns
     -------

@@ -235,11 +235,8 @@ def hull_of_ratios(
 
     Where no mu agrees all of [-1, 1] is returned.
 
-    Parameters
-    ----------
-    total, count : (c,) array
-    beyond : callable
-        From a distance (c,) and mu (c,) to the probability that total - mu count is farther than that from 0.
+    `total` and `count` (c,).  `beyond`: from a distance (c,) and mu (c,) to the probability that total - mu count is
+    farther than that from 0.
     """
 
     def agrees(mu: FloatArray) -> npt.NDArray[np.bool_]:

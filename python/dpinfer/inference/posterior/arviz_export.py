@@ -119,9 +119,7 @@ def to_arviz(
     Raises TypeError or ValueError if the requested records cannot be drawn from the model. Raises
     BackendUnavailableError if ArviZ is not installed.
 
-    Parameters
-    ----------
-    X : (n_points, n_features) array, optional
+    `X` (n_points, n_features).
     """
     draws = check_integer("n_samples", n_samples, 1)
     chains = check_integer("n_chains", n_chains, 1)

@@ -35,10 +35,7 @@ def prior_precision(posterior: "Posterior") -> FloatArray:
 def causes(posterior: "Posterior", rows: FloatArray | None = None) -> FloatArray:
     """Return shares of the variance of parameters, or of linear combinations of them: records, privacy, prior; (3, k).
 
-    Parameters
-    ----------
-    rows : (k, n) array, optional
-        Weights of the unconstrained parameters in each combination; the parameters themselves by default.
+    `rows` (k, n): weights of the unconstrained parameters in each combination; the parameters themselves by default.
 
     Returns
     -------

@@ -23,12 +23,8 @@ _MOST_POINTS, _CELLS = 200_000, 32_768
 def gauss_rule(points: FloatArray, weights: FloatArray, size: int | None = None) -> tuple[FloatArray, FloatArray]:
     """Return the Gauss quadrature rule with at most `size` nodes of a discrete probability measure.
 
-    Parameters
-    ----------
-    points, weights : (m,) arrays
-        The measure; weights are positive and sum to 1.
-    size : int, optional
-        By default enough for a function that is analytic on the scale of 1: 4 to 24, by the measure's spread.
+    `points` and `weights` (m,): the measure; weights are positive and sum to 1.  `size`: by default enough for a
+    function that is analytic on the scale of 1: 4 to 24, by the measure's spread.
 
     Returns
     -------

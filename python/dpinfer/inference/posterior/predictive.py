@@ -71,10 +71,7 @@ def network_mean(model: BayesianNeuralNetwork, X: npt.ArrayLike, loc: FloatArray
 
     **Privacy.** Post-processing; `X` are the caller's own points.
 
-    Parameters
-    ----------
-    X : (n_points, n_features) array
-    loc, variance : (n,) arrays
+    `X` (n_points, n_features).  `loc` and `variance` (n,).
 
     Returns
     -------

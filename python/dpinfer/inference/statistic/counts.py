@@ -120,10 +120,7 @@ def _grouped(
 def logit_beta_mixture(weight: FloatArray, first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return an even grid and the log density there of logit(p), p a mixture of Beta(first, second).
 
-    Parameters
-    ----------
-    weight, first, second : (m,) float64
-        Mixture weights, and the shapes of the betas, positive.
+    `weight`, `first` and `second` (m,) float64: mixture weights, and the shapes of the betas, positive.
     """
     low = _log_odds(special.betaincinv(first, second, _TAIL)).min()
     high = -_log_odds(special.betaincinv(second, first, _TAIL)).min()

@@ -83,12 +83,7 @@ def _fourier(total: float, law: NoiseLaw, rate: FloatArray, n_records: int, clip
 def rate_theta(noisy: float, law: NoiseLaw, *, model: GammaExponential, n_records: int, clip: float) -> TabulatedTheta:
     """Return the posterior of theta, rate = softplus(theta).
 
-    Parameters
-    ----------
-    noisy : float
-        Released sum of min(x, clip), in units of x.
-    law : NoiseLaw
-        Of its noise, in the same units.
+    `noisy`: released sum of min(x, clip), in units of x.  `law`: of its noise, in the same units.
     """
     total = float(np.clip(noisy, 0.0, n_records * clip))
     low, high = _plausible_rates(total, law, model=model, n_records=n_records, clip=clip)

@@ -94,10 +94,7 @@ def optimum_under_model(model: Model, n_records: int, *, with_scales: bool) -> t
     deviation S.  The scale s* lies between S / sqrt(1 + N) and S if one record is at most as informative about a
     parameter as its prior; u* = softplus^-1(s*) gets a normal prior with that interval as mean plus and minus one sd.
 
-    Parameters
-    ----------
-    with_scales : bool
-        Whether raw_scale coordinates follow the loc coordinates.
+    `with_scales`: whether raw_scale coordinates follow the loc coordinates.
 
     Returns
     -------

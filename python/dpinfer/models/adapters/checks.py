@@ -40,11 +40,8 @@ def check_own_model(model: OwnModel, public_data: Any = None) -> None:
     differ from finite differences of the log-likelihood, or of one record change with the others; if a parameter is
     informed by no record; or if the sampler does not fit the likelihood.
 
-    Parameters
-    ----------
-    public_data : (X, y), optional
-        Records that are no secret and look like the private ones; the first 33 are used, and the first 4096 where these
-        do not inform a parameter.
+    `public_data` (X, y): records that are no secret and look like the private ones; the first 33 are used, and the
+    first 4096 where these do not inform a parameter.
     """
     rng = np.random.default_rng(7)
     features, response = _trial_records(model, public_data, _ROWS, rng)

@@ -38,11 +38,7 @@ def row_regressions(
 
     Raises NumericalError if there are too few steps or the positions are collinear.
 
-    Parameters
-    ----------
-    positions, gradients : (T, k) float64
-        The steps used.
-    noise_stddev : (k,) or (T, k) float64
+    `positions` and `gradients` (T, k) float64: the steps used.  `noise_stddev` (k,) or (T, k) float64.
 
     Notes
     -----

@@ -100,12 +100,8 @@ class TiedTrace:
     def from_release(cls, release: GradientTrace, model: Model, burn_in: int, *, n_threads: int = 0) -> "TiedTrace":
         """Take the statistics of a Fisher-scaled release: all steps from `burn_in` on, and from 6% of them on.
 
-        Parameters
-        ----------
-        release : GradientTrace
-            With ``settings["scaling"] == "fisher"``: its grad_scale holds I**(-1/2) for loc.
-        model : Model
-            That of the release.
+        `release`: with ``settings["scaling"] == "fisher"``: its grad_scale holds I**(-1/2) for loc.  `model`: that of
+        the release.
         """
         n, steps = release.n_params, release.n_steps
         aligned = release.gradient == "aligned"

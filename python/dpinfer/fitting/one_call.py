@@ -178,7 +178,7 @@ def fit(
 
 
 def as_request(posterior: PosteriorRequest | None, progress: Any = None) -> PosteriorRequest:
-    """Return the request of a fit's posterior, with the fit's `progress` where it has none of its own."""
+    """Return the request of a fit's posterior; without a `progress` of its own it gets the fit's."""
     request = PosteriorRequest() if posterior is None else posterior
     if not isinstance(request, PosteriorRequest):
         raise TypeError(f"posterior must be a PosteriorRequest, got {type(request).__name__}")

@@ -224,9 +224,8 @@ def plan_fit(
         A *public* number of records.
     method : {"auto", "newton", "statistic", "dpvi", "sep"}
         "auto": by predicted width; among those within 10% of the narrowest, the fewest passes over the records.  The
-        gradient trace of a regression must be predicted narrower by a factor of 1.5: it is many times wider for
-        correlated
-    features, which its prediction does not know.
+        gradient trace of a regression must be predicted narrower by a factor of 1.5: its prediction does not know
+        correlations of features, with which it is many times wider.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
     response_scale : float, optional
         For a linear regression by "newton": a public order of magnitude of y, in its units, within a factor of 10 of

@@ -177,7 +177,7 @@ class Design:
         return None
 
     def _slope(self) -> int:
-        """Return the column whose coefficient varies between persons, -1 where there is none."""
+        """Return the place of the column whose coefficient varies between persons; -1 without one."""
         person = self.formula.person
         if person is None or not person.slope:
             return -1

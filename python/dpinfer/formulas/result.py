@@ -248,7 +248,7 @@ class RegressionFit:
         return marginal_effects(self.design, self.posterior, new_data, level)
 
     def compare(self, without: str | Sequence[str]) -> ModelComparison:
-        """Compare the regression with a smaller one, without some of its terms, from this one posterior.
+        """Compare the regression with one without some terms, from this posterior alone.
 
         Other models, with terms or of a family that this one lacks, cannot be compared from its release, which does not
         hold their likelihood: fit a model that has both, and compare it with each.

@@ -89,7 +89,7 @@ class Model(ABC):
     published_raw_scale: ClassVar[float] = 550.0
 
     def check_points(self, n_nodes: int) -> None:
-        """Refuse a quadrature with so many nodes in each parameter if it is too large; by default none is."""
+        """Refuse a quadrature of too many points, given its nodes in each parameter; by default none is refused."""
         return
 
     def invalid_records(self, values: FloatArray) -> str | None:

@@ -122,7 +122,7 @@ class ClippedResidual:
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """Neighbouring nodes with the responses that are not negligible at any of them."""
+    """Neighbouring nodes, and the responses with a probability that counts at one of them."""
 
     responses: FloatArray  # (K,)
     probabilities: FloatArray  # (n, K)

@@ -272,7 +272,7 @@ def with_variances(
     covariance: FloatArray,  # (n, n): positive semidefinite; its null space stays
     variance: FloatArray,  # (n,)
 ) -> FloatArray:
-    """Return the covariance matrix with these variances that is nearest to another one.
+    """Return the matrix with these variances nearest to a covariance matrix.
 
     Notes
     -----

@@ -168,7 +168,7 @@ class NoisyTable:
 
 
 def _labels(cell: dict[str, str], kind: str) -> dict[str, str]:
-    """Return the labels of a row; the tables of counts stand below each other, and say which each is."""
+    """Return the labels of a row; a row of counts names its column too, since several tables share the rows."""
     if kind != "counts":
         return cell
     ((name, label),) = cell.items()

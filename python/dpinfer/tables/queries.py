@@ -292,7 +292,7 @@ def _read(
     names: list[str],
     column: ContinuousColumn | None,
 ) -> FloatArray:
-    """Return rows of codes and scaled value, NaN where there is none, each from its own record."""
+    """Return a row of codes and scaled value for each record; NaN for a missing one."""
     wanted = [*names, *([] if column is None else [column.name])]
     rows = [np.empty((0, len(wanted)))]
     for chunk in source():

@@ -54,7 +54,7 @@ class DecodedColumn:
 
 @dataclass(frozen=True, eq=False)
 class DecodedChunk:
-    """The columns of a chunk that are looked at, and which of its records are kept, (n,) bool."""
+    """The decoded columns of a chunk, and a mask (n,) of the records to keep."""
 
     columns: tuple[DecodedColumn, ...]
     keep: BoolArray

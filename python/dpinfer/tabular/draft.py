@@ -94,7 +94,7 @@ class SchemaDraft:
         return tuple(self._searches.values())
 
     def only(self, names: Collection[str], *, ignore: bool) -> "SchemaDraft":
-        """Return a draft of these columns alone, so that nothing is spent on the others.
+        """Return a draft of these columns: a release then spends nothing on the others.
 
         Parameters
         ----------

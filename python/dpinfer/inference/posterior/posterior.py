@@ -248,7 +248,7 @@ class Posterior:
         return self._space.constrain(theta)
 
     def constrain_one(self, index: int, values: FloatArray) -> FloatArray:
-        """Map unconstrained values (m,) of one parameter, whose map is its own, to the model's space."""
+        """Map unconstrained values (m,) of one elementwise parameter to the model's space."""
         return self._space.constrain_one(index, values)
 
     def sample(

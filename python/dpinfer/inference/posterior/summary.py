@@ -28,7 +28,7 @@ _OTHER_SHAPE = ": approximation='simulated' with model= has a shape of its own"
 
 @dataclass(frozen=True)
 class VarianceDecomposition:
-    """Causes of the variance of each parameter, of :meth:`Posterior.decompose`; (n,) each.
+    """Result of :meth:`Posterior.decompose`: parts of each parameter's variance, (n,) each.
 
     Parameters
     ----------

@@ -161,9 +161,8 @@ class CategoryCounts:
     """The posterior of the counts of M categories that sum to a public N, given noisy ones: exact draws.
 
     With p ~ Dirichlet(alpha) the counts n have probability proportional to the product of
-    f_j(n_j) = Gamma(alpha_j + n_j) / n_j! P(noisy_j - n_j) over all n that sum to N: a chain in the remainder of the
-    later
-    categories, whose messages are convolutions.
+    f_j(n_j) = Gamma(alpha_j + n_j) / n_j! P(noisy_j - n_j) over all n that sum to N: a chain in the remainder of
+    the later categories, whose messages are convolutions.
     """
 
     noisy: FloatArray  # (M,) float64: released counts, integers

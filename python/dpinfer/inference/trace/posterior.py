@@ -1,4 +1,4 @@
-"""The posterior of a gradient trace: what can be asked, which Hessian and prior, and what is done where that fails."""
+"""The posterior of a gradient trace: checks of the request, choice of Hessian and prior, and fallbacks."""
 
 import math
 import warnings

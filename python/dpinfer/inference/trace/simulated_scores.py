@@ -87,7 +87,7 @@ class AlignedScore:
 
 
 def _thinned(points: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Return a few of the points, and weights near equal ones with which their mean is that of all."""
+    """Return a sample of the points, and nearly equal weights that keep the mean of all points."""
     steps, n = points.shape
     size = min(steps, max(_LEAST_POINTS, _POINTS_PER_PARAMETER * (n + 1)))
     chosen = points[rng.choice(steps, size, replace=False)]

@@ -164,6 +164,6 @@ class TableLaw:
         raise NotImplementedError("a table is a law of counts, which need no transform")
 
     def reach(self, log_ratio: float) -> float:
-        """Return the last node of the table, or the first node below the threshold."""
+        """Return the distance at which the probability has fallen by this much, or the end of the table."""
         fallen = np.flatnonzero(self._logs < self._logs.max() - log_ratio)
         return float(fallen[0]) if fallen.size else float(len(self.weights))

@@ -3,10 +3,10 @@
 **Privacy.** Nothing here reads a record.
 """
 
-from dpinfer.diagnostics.trace_checks import effective_sample_size
 from dpinfer.lab.stationary.recursion import (
     autocorrelation,
     covariance,
+    effective_sample_size,
     max_learning_rate,
     mixing_time,
     spectral_radius,

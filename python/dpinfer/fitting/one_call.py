@@ -15,7 +15,7 @@ from dpinfer._surroundings import ProgressCallback
 from dpinfer.accounting import Adjacency, Composed, LedgerAccount, PrivacyPlan, account, as_adjacency
 from dpinfer.errors import FallbackWarning
 from dpinfer.fitting.plan import FitPlan, plan_fit
-from dpinfer.fitting.result import RELEASE_FILE, Fit, save_plan
+from dpinfer.fitting.result import RELEASE_FILE, Fit, make_folder, write_plan
 from dpinfer.fitting.unknown import ReleasedArguments, keep_with, release_numbers, split_arguments, try_out
 from dpinfer.inference import Posterior, PosteriorRequest
 from dpinfer.mechanism import Clusters, Records, RunCheckpoint, Units
@@ -222,7 +222,8 @@ def _checked_plan(model: Model, arguments: dict[str, Any], asked: _Asked) -> Fit
     plan.check(asked.request, asked.run)
     check_composition(plan, asked.parts)
     if asked.folder is not None:
-        save_plan(plan, asked.folder)
+        make_folder(asked.folder)
+        write_plan(plan, asked.folder)
     return plan
 
 

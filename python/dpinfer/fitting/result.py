@@ -21,15 +21,11 @@ _FORMAT, _VERSION = "dpinfer-fit", 1
 _LARGEST = 1 << 24  # bytes: a plan has some kB; a hostile file must not allocate more
 
 
-def save_plan(plan: FitPlan, folder: Path) -> None:
-    """Write the plan to a folder before the run, which shows that the folder can be written to.
-
-    Raises FileExistsError if it holds a fit.
-    """
+def make_folder(folder: Path) -> None:
+    """Make the folder of a fit before the run; raise FileExistsError if it holds a fit."""
     if (folder / RELEASE_FILE).exists():
         raise FileExistsError(f"path must be a folder without a fit, and {str(folder)!r} holds {RELEASE_FILE}")
     folder.mkdir(parents=True, exist_ok=True)
-    write_plan(plan, folder)
 
 
 def write_plan(plan: FitPlan, folder: Path, failure: str = "") -> None:

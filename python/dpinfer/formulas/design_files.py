@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dpinfer.errors import ReleaseFormatError
-from dpinfer.fitting.result import RELEASE_FILE
+from dpinfer.fitting.result import make_folder
 from dpinfer.formulas.design import Design, design
 from dpinfer.mechanism import Units
 from dpinfer.release.files import write_atomically
@@ -16,12 +16,8 @@ _FORMAT, _VERSION, _LARGEST = "dpinfer-regression", 1, 1 << 24
 
 
 def save_first(design: Design, folder: Path) -> None:
-    """Write the design to a folder before the run, which shows that the folder can be written to.
-
-    Raises FileExistsError if it holds a fit.
-    """
-    if (folder / RELEASE_FILE).exists():
-        raise FileExistsError(f"path must be a folder without a fit, and {str(folder)!r} holds {RELEASE_FILE}")
+    """Write the design to a folder before the run; raise FileExistsError if it holds a fit."""
+    make_folder(folder)
     save_design(design, folder)
 
 

@@ -42,31 +42,19 @@ class GradientSettings:
     """Settings of the sum and the release of a step of DPVI.
 
     **Privacy.** Public.
-
-    Parameters
-    ----------
-    recipe : str
-    loss : {"split", "per_example"}
-    expectation : {"quadrature", "monte_carlo"}
-    gradient : {"reparameterised", "aligned"}
-    n_draws, n_nodes : int
-    raw_ratio, tolerance : float, optional
-        Of Fisher scaling; None with another preconditioner.
-    excursion : float, optional
-        Of Fisher scaling with aligned gradients.
-    guide : {"diagonal", "full_rank"}
     """
 
     recipe: str
-    loss: str
-    expectation: str
-    gradient: str
+    loss: str  # {"split", "per_example"}
+    expectation: str  # {"quadrature", "monte_carlo"}
+    gradient: str  # {"reparameterised", "aligned"}
     n_draws: int
     n_nodes: int
+    # raw_ratio, tolerance: of Fisher scaling; None with another preconditioner
     raw_ratio: float | None = None
     tolerance: float | None = None
-    excursion: float | None = None
-    guide: str = "diagonal"
+    excursion: float | None = None  # of Fisher scaling with aligned gradients
+    guide: str = "diagonal"  # {"diagonal", "full_rank"}
 
     @property
     def fisher(self) -> bool:
@@ -204,22 +192,7 @@ class GradientArguments:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GradientRun:
-    """Everything public that a run of DPVI depends on.
-
-    Parameters
-    ----------
-    model : Model
-    plan : PrivacyPlan
-    n_records : int
-    max_grad_norm : float
-    settings : GradientSettings
-    fisher : FisherScaling or None
-    policy : StepPolicy
-    start : (2 n,) float64
-        With a full-rank guide (n + n (n + 1) / 2,).
-    own_functions : bool
-        Whether the preconditioner or the rates are functions of the caller's, which nothing can compare.
-    """
+    """Everything public that a run of DPVI depends on."""
 
     model: Model
     plan: PrivacyPlan
@@ -228,7 +201,8 @@ class GradientRun:
     settings: GradientSettings
     fisher: FisherScaling | None
     policy: StepPolicy
-    start: FloatArray
+    start: FloatArray  # (2 n,); with a full-rank guide (n + n (n + 1) / 2,)
+    # whether the preconditioner or the rates are functions of the caller's, which nothing can compare
     own_functions: bool
 
     @property

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array
-from dpinfer.accounting import Adjacency, Event, NonPrivateEvent, run_event
+from dpinfer.accounting import Adjacency, NonPrivateEvent, run_event
 from dpinfer.release.fields import POSITIVE, Range, Shape
 from dpinfer.release.guarantee import Release
 
@@ -66,21 +66,19 @@ class SumsOfSites(Release):
     noise_multiplier: Annotated[float, POSITIVE]
 
     def _check_steps(self, sampling: str) -> None:
-        """Check that `event` is that of the sums."""
+        """Refuse a guarantee for anything but these sums: their number, sampling and noise."""
         if np.any(self.damping > 1.0):
             raise ValueError("damping must lie in (0, 1]")
         self._check_guarantee()
-        _check_event(
-            self.event,
-            self.adjacency,
-            n_steps=self.n_steps,
-            sampling=sampling,
-            sample_rate=self.sample_rate,
-            n_records=self.n_records,
-            noise_stddev=self.noise_stddev,
-            noise_multiplier=self.noise_multiplier,
-            max_site_norm=self.max_site_norm,
-        )
+        if isinstance(self.event, NonPrivateEvent):
+            return
+        single = None if sampling == "poisson" else self.n_records
+        if self.event != run_event(self.noise_multiplier, self.sample_rate, self.n_steps, sampling, single):
+            raise ValueError(f"event must be that of {self.n_steps} sums with {sampling!r} sampling, got another")
+        if single is not None and self.adjacency is Adjacency.ADD_REMOVE:
+            raise ValueError(f"adjacency must not be 'add_remove' with sampling={sampling!r}")
+        if self.noise_stddev < self.noise_multiplier * self.max_site_norm * (1.0 - 1e-12):
+            raise ValueError("noise_stddev must be noise_multiplier * max_site_norm")
 
     @property
     def n_steps(self) -> int:
@@ -186,33 +184,6 @@ class SiteRelease(SumsOfSites):
         blocks = f"{self.n_blocks} blocks of {self.block_size}"
         head = f"SiteRelease({model}: {self.n_steps} steps, {blocks}, {self.sites} sites)"
         return f"{head}\n  {self.guarantee}"
-
-
-def _check_event(
-    event: Event,
-    adjacency: Adjacency,
-    *,
-    n_steps: int,
-    sampling: str,
-    sample_rate: float,
-    n_records: int,
-    noise_stddev: float,
-    noise_multiplier: float,
-    max_site_norm: float,
-) -> None:
-    """Refuse a guarantee for anything but these sums: their number, sampling and noise.
-
-    Raises ValueError if the event is another's.
-    """
-    if isinstance(event, NonPrivateEvent):
-        return
-    single = None if sampling == "poisson" else n_records
-    if event != run_event(noise_multiplier, sample_rate, n_steps, sampling, single):
-        raise ValueError(f"event must be that of {n_steps} sums with {sampling!r} sampling, got another")
-    if single is not None and adjacency is Adjacency.ADD_REMOVE:
-        raise ValueError(f"adjacency must not be 'add_remove' with sampling={sampling!r}")
-    if noise_stddev < noise_multiplier * max_site_norm * (1.0 - 1e-12):
-        raise ValueError("noise_stddev must be noise_multiplier * max_site_norm")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

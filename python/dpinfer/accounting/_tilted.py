@@ -144,6 +144,7 @@ def _solve_tilt(points: _Points, delta: float | None, epsilon: float | None) -> 
     return theta
 
 
+@np.errstate(all="ignore")
 def plan_layout(
     steps: Mapping[Step, int],
     direction: Direction,
@@ -154,18 +155,6 @@ def plan_layout(
     least_width: float = 0.0,
 ) -> Layout:
     """Choose tilt, window and grid step for a given `delta` or, when that is None, a given `epsilon`."""
-    with np.errstate(all="ignore"):
-        return _plan_layout(steps, direction, tail, delta, epsilon, least_width)
-
-
-def _plan_layout(
-    steps: Mapping[Step, int],
-    direction: Direction,
-    tail: float,
-    delta: float | None,
-    epsilon: float | None,
-    least_width: float,
-) -> Layout:
     points = _Points(steps, direction, tail)
     theta = _solve_tilt(points, delta, epsilon)
     cgf, mean, variance = points.cumulants(theta)

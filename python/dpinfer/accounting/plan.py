@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
@@ -312,8 +312,11 @@ def plan_privacy(
     steps = check_integer("n_steps", n_steps, minimum=1)
     if n_records is not None:
         caution_of_delta(delta, n_records)
-    make_event = _event_maker(rate, steps, sampling, n_records)
-    noise_multiplier, bound = calibrate(make_event, target, delta, _relation(adjacency, sampling), accountant)
+
+    def event(noise: float) -> Event:
+        return run_event(noise, rate, steps, sampling, n_records)
+
+    noise_multiplier, bound = calibrate(event, target, delta, _relation(adjacency, sampling), accountant)
     _warn_of_fallback(bound)
     return PrivacyPlan(
         sampling=sampling,
@@ -328,10 +331,6 @@ def plan_privacy(
         target_epsilon=target,
         fallback=bound.fallback,
     )
-
-
-def _event_maker(sample_rate: float, n_steps: int, sampling: str, n_records: int | None) -> Callable[[float], Event]:
-    return lambda noise_multiplier: run_event(noise_multiplier, sample_rate, n_steps, sampling, n_records)
 
 
 def _sampling(sampling: str, sample_rate: Any, n_records: Any) -> tuple[float, int | None]:

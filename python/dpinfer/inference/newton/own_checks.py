@@ -11,11 +11,9 @@ import numpy as np
 from scipy import special
 
 from dpinfer._arrays import FloatArray
+from dpinfer.inference.newton import tuning
 from dpinfer.release import OwnNewtonRelease
 
-_PRIOR_LEVEL, _SPREAD_LEVEL = 0.005, 0.003  # as prior_level and fit_level of tuning.py
-# Noisy numbers count beyond three standard deviations of their noise.
-_SURE = 3.0
 _SATURATED = 0.5  # of the way from the expected slope to the largest possible one
 _MANY = 2.0  # times the declared number of records, or a share of one over it
 _BEYOND = 0.5  # share of the first scores that are longer than the largest edge
@@ -39,7 +37,7 @@ class OwnChecks:
     def warnings(self) -> dict[str, str]:
         """Failed checks, by name."""
         found = {}
-        if self.saturation > max(_SATURATED, _SURE * self.saturation_stddev):
+        if self.saturation > max(_SATURATED, tuning.TUNING.sure * self.saturation_stddev):
             found["features"] = (
                 "the features are far larger than the declared ones: standardise the columns by public numbers, or "
                 "give features= like them"
@@ -49,18 +47,18 @@ class OwnChecks:
                 "scores are far larger than those of made-up records: standardise the columns and the responses by "
                 "public numbers, or give features= like them"
             )
-        noise = _SURE * self.count_stddev
+        noise = tuning.TUNING.sure * self.count_stddev
         if self.count - noise > _MANY or self.count + noise < 1.0 / _MANY:
             found["n_records"] = (
                 f"{max(self.count, 0.0):.2g} times n_records were counted (noise {self.count_stddev:.1g}), and all "
                 "bounds were chosen for n_records: give the number of records"
             )
-        if self.spread_pvalue < _SPREAD_LEVEL:
+        if self.spread_pvalue < tuning.TUNING.fit_level:
             found["spread"] = (
                 f"scores vary {max(self.spread, 0.0):.2g} times as much as those of the model's own draws (p = "
                 f"{self.spread_pvalue:.2g}): the responses have another coding, unit, range or law than the model's"
             )
-        if self.prior_pvalue < _PRIOR_LEVEL:
+        if self.prior_pvalue < tuning.TUNING.prior_level:
             found["prior"] = (
                 f"parameters are farther from the prior's mean than it expects (p = {self.prior_pvalue:.2g}): check "
                 "the units of columns and responses, or use a larger prior_scale"
@@ -100,7 +98,7 @@ def check_own(
     away = float(np.sum((np.square(mean - release.prior_mean) + np.diag(covariance)) / release.prior_scale**2))
     beyond = math.nan
     if release.clipped:
-        beyond = float(release.norm_shares[0, -1] - _SURE * release.norm_stddev[0])
+        beyond = float(release.norm_shares[0, -1] - tuning.TUNING.sure * release.norm_stddev[0])
     return OwnChecks(
         saturation=saturation,
         saturation_stddev=saturation_stddev,

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import special
 
 from dpinfer._arrays import FloatArray
+from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import Comparison, compare_centres, compare_widths, declared_sizes, prior_conflict
 from dpinfer.inference.newton.mixture import MonteCarloError, monte_carlo_error, theta_of_draws
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
@@ -35,10 +36,6 @@ _KEPT_MEAT = 0.02  # least share of the noise's energy that counts as the meat's
 _SHARES_ERROR = 0.7  # relative, of a variance made of shares of sizes
 _MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is clipped there
 _SWEEPS = 6  # weights of scores depend on the zero, and the zero on them
-_FIT_LEVEL, _PRIOR_LEVEL = 0.003, 0.005  # as fit_level and prior_level of tuning.py
-# Below this p-value the prior gets so many times as wide, until it expects larger weights, and at most so much: by the
-# seen half of bench/coverage/real_responses.py.
-_DOUBTED, _WIDER, _WIDEST, _EXPECTED = 0.05, 16.0, 16.0**6, 0.99
 # Shift by the clip that causes a warning, in sampling errors: few cells that cover enough have it.
 _BIASED = 1.5
 # Kurtosis of the records' lengths over that of normal features, and share of their square that the bread's bound takes:
@@ -313,12 +310,12 @@ class _Population:
                 "the privacy noise hides how large scores are, and intervals may be too narrow: use target='model', or "
                 "give more epsilon"
             )
-        if self.fit_pvalue < _FIT_LEVEL:
+        if self.fit_pvalue < tuning.TUNING.fit_level:
             found["fit"] = (
                 f"the steps have not reached the solution (p = {self.fit_pvalue:.2g}): intervals may be too narrow: "
                 "give more epsilon, or fewer columns"
             )
-        if prior_pvalue < _PRIOR_LEVEL:
+        if prior_pvalue < tuning.TUNING.prior_level:
             found["prior"] = (
                 f"the weights are larger than their prior expects (p = {prior_pvalue:.2g}): use a larger prior_scale"
             )
@@ -376,9 +373,9 @@ def population_posterior(release: PopulationSums, request: OwnPopulationRequest)
     population = _Population(release, model)
     theta, error, conflict = _theta(population, request.seed)
     # Least squares do not know the prior: where it contradicts them, it is one that expects weights of their size.
-    left = conflict
-    while conflict < _DOUBTED and left < _EXPECTED and population.wider < _WIDEST:
-        population = population.widened(_WIDER)
+    left, chosen = conflict, tuning.TUNING
+    while conflict < chosen.contradicted and left < chosen.expected and population.wider < chosen.widest:
+        population = population.widened(chosen.wider)
         theta, error, left = _theta(population, request.seed)
     found = population.warnings(conflict)
     return Posterior(

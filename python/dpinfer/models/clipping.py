@@ -33,6 +33,7 @@ _SURE_ALONE = np.repeat([4.0, 4.8], [_NEAR, SIZE_EDGES.size])  # by the number o
 HIDDEN_SIZES = 0.05  # noise of a share that hides sizes: a quarter of what the fullest interval of normal scores has
 _HIDDEN = np.array([0.4, 0.2])  # of the records that noise may hide in the next intervals
 _LONGEST = 0.5  # ratio of successive shares of the longest tail with a variance: it falls with the square of the size
+_SQUARE_ERROR = 0.1  # relative, of a mean square: sizes differ within half an octave, and at another point; 0 to 0.2
 _LEVELS, _REACH = (np.arange(64) + 0.5) / 64.0, 6.0  # of a tail that noise hides, in its standard deviations
 _FIRST = 0.5  # clip of the first score over that of the others: their difference shows the direction of a tail
 # Factors of the prior variance of the clipped part, and the standard deviation of their binary logarithm.
@@ -277,22 +278,23 @@ def pointed(
     clipped: FloatArray,  # (T, T): of a coordinate, before the scores are seen
     noise: FloatArray,  # (T, T): covariance of what else lets scores differ
     said: FloatArray,  # (T, d): the scores, at one point
+    most: float = math.inf,  # the largest factor
 ) -> float:
-    """Return by which factor the covariance of what clips take off agrees with scores that differ.
+    """Return by which factor a covariance, of what clips take off, agrees with scores that differ.
 
     Returns
     -------
     float
         Its mean given their differences.
     """
-    contrast = differences(np.ones(len(noise)))
-    logs = -0.5 * np.square(np.log2(_FACTORS) / _FACTOR_SPREAD)
-    for place, factor in enumerate(_FACTORS):
+    contrast, factors = differences(np.ones(len(noise))), _FACTORS[most >= _FACTORS]
+    logs = -0.5 * np.square(np.log2(factors) / _FACTOR_SPREAD)
+    for place, factor in enumerate(factors):
         root = np.linalg.cholesky(contrast @ _regular(noise + factor * clipped) @ contrast.T)
         seen = np.linalg.solve(root, contrast @ said)
         logs[place] -= 0.5 * float(np.sum(np.square(seen))) + said.shape[1] * float(np.sum(np.log(np.diag(root))))
     weight = np.exp(logs - logs.max())
-    return float(weight @ _FACTORS / np.sum(weight))
+    return float(weight @ factors / np.sum(weight))
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,6 +308,8 @@ class SizeShares:
     # whether records far from all others count where they exceed the noise together.  Noise that is taken for them
     # makes intervals wider if the sizes are those of scores, and narrower if they are those of curvatures
     groups: bool = True
+    # a noisy E min(a, bound)**2, the standard deviation of its noise, and the bound
+    square: tuple[float, float, float] | None = None
 
     @cached_property
     def _visible(self) -> tuple[int, bool]:
@@ -364,7 +368,7 @@ class SizeShares:
         """Shares with a tail that goes on as the last visible ones fall, as far as the noisy ones allow.
 
         Beyond them shares are `level` times a geometric series; `level` is uniform on (0, 1) before the noisy shares
-        are seen, and its mean given them counts.
+        and the noisy mean square are seen, and its mean given them counts.
         """
         last, _ = self._visible
         start, before = self.noisy[last], np.maximum(self.noisy[max(last - 2, 0) : last], 1e-300)
@@ -373,8 +377,15 @@ class SizeShares:
         falls = (start / before) ** (1.0 / np.arange(before.size, 0, -1))
         ratio = float(np.min(falls, initial=_LONGEST))
         tail = start * ratio ** np.arange(1, self.noisy.size - last)
-        spread = self.stddev / float(np.linalg.norm(tail))
-        centre = float(tail @ self.noisy[last + 1 :]) * (spread / self.stddev) ** 2
+        told, says = tail / self.stddev, self.noisy[last + 1 :] / self.stddev
+        if self.square is not None:
+            value, noise, bound = self.square
+            near, far = np.split(np.square(np.minimum(_MIDDLES, bound)), [last + 1])
+            noise = math.hypot(noise, _SQUARE_ERROR * value, self.stddev * float(np.linalg.norm(near)))
+            told = np.append(told, far @ tail / noise)
+            says = np.append(says, (value - near @ self.noisy[: last + 1]) / noise)
+        spread = 1.0 / float(np.linalg.norm(told))
+        centre = float(told @ says) * spread**2
         low, high = max(min(centre, 1.0) - _REACH * spread, 0.0), min(max(centre, 0.0) + _REACH * spread, 1.0)
         level = low + (high - low) * _LEVELS
         logs = -0.5 * np.square((level - centre) / spread)

@@ -55,10 +55,11 @@ class _Population:
     @cached_property
     def sizes(self) -> SizeShares:
         """Shares of the scores by norm."""
-        release = self.release
-        alone = self.scores_per_row == 1.0
-        expected = self.curves.size_shares(release.positions[0], release.size_unit) if alone else None
-        return SizeShares(release.sizes, release.sizes_stddev, expected)
+        release, alone, unit = self.release, self.scores_per_row == 1.0, self.release.size_unit
+        expected = self.curves.size_shares(release.positions[0], unit) if alone else None
+        trace, noise = np.trace(release.meat) / unit**2, math.sqrt(release.n_coef) * release.meat_stddev / unit**2
+        square = None if self.dependent else (float(trace), noise, release.score_bound / unit)
+        return SizeShares(release.sizes, release.sizes_stddev, expected, square=square)
 
     @cached_property
     def lengths(self) -> SizeShares:
@@ -80,14 +81,16 @@ class _Population:
     def zero(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """The zero of the scores, the weight of each, and their covariance by noise, distance and clip, (T, T)."""
         release, d = self.release, self.release.n_coef
-        at, noise = release.positions, np.square(release.score_stddev)
+        at, noise, clipped = release.positions, np.diag(np.square(release.score_stddev)), self.clipped
         bread, prior = self.curvatures(1, None)[0], self.prior_precision
         least = float(np.trace(self.meat[0])) / d / release.n_records
         found = at[-1]
         for _ in range(_SWEEPS):
-            error = noise + _MODEL_ERROR**2 * np.mean(np.square(found - at), axis=1)
             said = self._scores_at(found, bread)
-            covariance = np.diag(error) + pointed(self.clipped, np.diag(error), said) * self.clipped
+            away = np.diag(_MODEL_ERROR**2 * np.mean(np.square(found - at), axis=1))
+            away = pointed(away, noise + clipped, said, 1.0) * away
+            clipped = pointed(self.clipped, noise + away, said) * self.clipped
+            covariance = noise + away + clipped
             weight, variance = combined(covariance)
             slope = sum(share * self._between(point, found, bread) for share, point in zip(weight, at, strict=True))
             said = sum(

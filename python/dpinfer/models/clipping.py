@@ -280,13 +280,7 @@ def pointed(
     said: FloatArray,  # (T, d): the scores, at one point
     most: float = math.inf,  # the largest factor
 ) -> float:
-    """Return by which factor a covariance, of what clips take off, agrees with scores that differ.
-
-    Returns
-    -------
-    float
-        Its mean given their differences.
-    """
+    """Return by which factor a covariance, as of what clips take off, agrees with scores that differ: its mean."""
     contrast, factors = differences(np.ones(len(noise))), _FACTORS[most >= _FACTORS]
     logs = -0.5 * np.square(np.log2(factors) / _FACTOR_SPREAD)
     for place, factor in enumerate(factors):

@@ -345,8 +345,8 @@ def residual_prior_variance(release: PopulationRelease, model: GeneralizedLinear
 def population_posterior(release: PopulationSums, request: OwnPopulationRequest) -> Posterior:
     """Infer the population's coefficients from a release: of a model of the user's own, its parameters.
 
-    Bread and meat are drawn until the Monte Carlo error of the 5% and 95% quantiles is below 5% of the posterior standard
-    deviation; the request's `n_samples` has no effect.
+    Bread and meat are drawn until the Monte Carlo error of the 5% and 95% quantiles is below 5% of the posterior
+    standard deviation; the request's `n_samples` has no effect.
 
     **Privacy.** Post-processing of a release: it costs nothing.
 

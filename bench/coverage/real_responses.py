@@ -331,16 +331,16 @@ def parts(release: Any, problem: Problem, design: FloatArray, y: FloatArray) -> 
     """
     own, (n, d), plan = _Population(release, problem.model), design.shape, release.settings["plan"]
     (at, weight, covariance), sampling = own.zero, float(np.trace(own.meat[0])) / d / n
-    noise, away = np.square(release.score_stddev), 0.04 * np.mean(np.square(at - release.positions), axis=1)
-    noise, away = (float(np.square(weight) @ each) / sampling for each in (noise, away))
+    noise = float(np.square(weight * release.score_stddev).sum()) / sampling
+    clip = float(weight @ own.clipped @ weight) * covariance[0, -1] / own.clipped[0, -1] / sampling
     residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
     scores = residual[:, None] * (design @ np.linalg.cholesky(np.linalg.pinv(design.T @ design / n)))
     size, square = np.linalg.norm(scores, axis=1), float(np.mean(np.square(scores)))
     costs = [
-        (plan["noise_multiplier"] * clip / n) ** 2 + np.mean(np.maximum(size - clip, 0.0)) ** 2 / (4.0 * d)
-        for clip in np.geomspace(0.5, 64.0, 57) * math.sqrt(d * square)
+        (plan["noise_multiplier"] * bound / n) ** 2 + np.mean(np.maximum(size - bound, 0.0)) ** 2 / (4.0 * d)
+        for bound in np.geomspace(0.5, 64.0, 57) * math.sqrt(d * square)
     ]
-    clip = float(weight @ covariance @ weight) / sampling - noise - away
+    away = float(weight @ covariance @ weight) / sampling - noise - clip
     return {"noise": noise, "clip": clip, "away": away, "whole": math.sqrt(1.0 + min(costs) * n / square)}
 
 

@@ -330,7 +330,7 @@ def parts(release: Any, problem: Problem, design: FloatArray, y: FloatArray) -> 
     That has the whole budget, and the clip that these records make best.
     """
     own, (n, d), plan = _Population(release, problem.model), design.shape, release.settings["plan"]
-    (at, weight, covariance), sampling = own.zero, float(np.trace(own.meat[0])) / d / n
+    (_, weight, covariance), sampling = own.zero, float(np.trace(own.meat[0])) / d / n
     noise = float(np.square(weight * release.score_stddev).sum()) / sampling
     clip = float(weight @ own.clipped @ weight) * covariance[0, -1] / own.clipped[0, -1] / sampling
     residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]

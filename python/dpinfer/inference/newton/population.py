@@ -88,7 +88,7 @@ class _Population:
         for _ in range(_SWEEPS):
             said = self._scores_at(found, bread)
             away = np.diag(_MODEL_ERROR**2 * np.mean(np.square(found - at), axis=1))
-            away = pointed(away, noise + clipped, said, 1.0) * away
+            away *= 1.0 if self.dependent else pointed(away, noise + clipped, said, 1.0)
             clipped = pointed(self.clipped, noise + away, said) * self.clipped
             covariance = noise + away + clipped
             weight, variance = combined(covariance)

@@ -33,7 +33,7 @@ _SURE_ALONE = np.repeat([4.0, 4.8], [_NEAR, SIZE_EDGES.size])  # by the number o
 HIDDEN_SIZES = 0.05  # noise of a share that hides sizes: a quarter of what the fullest interval of normal scores has
 _HIDDEN = np.array([0.4, 0.2])  # of the records that noise may hide in the next intervals
 _LONGEST = 0.5  # ratio of successive shares of the longest tail with a variance: it falls with the square of the size
-_SQUARE_ERROR = 0.1  # relative, of a mean square: sizes differ within half an octave, and at another point; 0 to 0.2
+_SQUARE_ERROR = 0.1  # relative, of a mean square: sizes differ within half an octave, and at another point; not tuned
 _LEVELS, _REACH = (np.arange(64) + 0.5) / 64.0, 6.0  # of a tail that noise hides, in its standard deviations
 _FIRST = 0.5  # clip of the first score over that of the others: their difference shows the direction of a tail
 # Factors of the prior variance of the clipped part, and the standard deviation of their binary logarithm.

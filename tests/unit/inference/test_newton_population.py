@@ -329,6 +329,32 @@ def test_a_tail_that_noise_hides_goes_on_as_the_visible_one_falls(rng):
     assert bias[1] < 0.3 * stddev
 
 
+def test_a_mean_square_tells_of_the_tail_that_noise_hides(rng):
+    """Means over 100 histograms: more where the square is larger than the visible shares say, less where it is not."""
+    stddev, bound, sizes = 2e-3, 8.0, 1.5 * rng.pareto(2.2, size=400_000)
+    exact = np.histogram(sizes, [0.0, *SIZE_EDGES, np.inf])[0] / sizes.size
+    noisy = exact + stddev * rng.normal(size=(100, exact.size))
+    value = float(np.mean(np.square(np.minimum(sizes, bound))))
+
+    def biases(square):
+        return np.array([SizeShares(each, stddev, groups=False, square=square).bias(bound) for each in noisy])
+
+    plain, less, true, more = (
+        biases(square) for square in [None, *((k * value, 0.02, bound) for k in (0.5, 1.0, 2.0))]
+    )
+    np.testing.assert_allclose(biases((value, 1e9, bound)), plain, rtol=1e-6)
+    assert np.all(less < true) and np.all(true < more)
+    assert less.mean() < 0.8 * plain.mean() < plain.mean() < more.mean()
+    truth = 0.5 * float(np.mean(np.maximum(sizes - bound, 0.0)))
+    assert np.mean(np.square(true - truth)) < np.mean(np.square(plain - truth))
+
+
+def test_scores_that_agree_have_small_errors_of_their_steps(rng):
+    away, noise = np.diag([1.0, 0.1]), np.diag([1e-4, 1e-4])
+    agreeing = pointed(away, noise, 1e-2 * rng.normal(size=(2, 10)), 1.0)
+    assert agreeing < 0.1 < 0.9 < pointed(away, noise, 3.0 * rng.normal(size=(2, 10)), 1.0) <= 1.0
+
+
 def test_two_clips_say_where_a_tail_points(rng):
     """Sizes in one direction: the best mean goes beyond the longer clip; where they cancel it does not."""
     sizes = rng.pareto(3.0, size=200_000)

@@ -343,7 +343,8 @@ def test_a_mean_square_tells_of_the_tail_that_noise_hides(rng):
         biases(square) for square in [None, *((k * value, 0.02, bound) for k in (0.5, 1.0, 2.0))]
     )
     np.testing.assert_allclose(biases((value, 1e9, bound)), plain, rtol=1e-6)
-    assert np.all(less < true) and np.all(true < more)
+    assert np.all(less < true)
+    assert np.all(true < more)
     assert less.mean() < 0.8 * plain.mean() < plain.mean() < more.mean()
     truth = 0.5 * float(np.mean(np.maximum(sizes - bound, 0.0)))
     assert np.mean(np.square(true - truth)) < np.mean(np.square(plain - truth))

@@ -82,9 +82,9 @@ class Tuning:
     # an effect on the scale of a link before anything is known: the default of brms (Buerkner 2017)
     large_on_link: float = 2.5
     # contradicted, wider, expected, widest: with a p-value of the weights' size below `contradicted` the population's
-    # prior gets `wider` times as wide until it is above `expected`, at most `widest` times; 0.01 to 0.1, 4 to 64, 0.9 to
-    # 0.999, a million to a billion; the seen half of bench/coverage/real_responses.py, `widest` by a table of nearly
-    # equal columns
+    # prior gets `wider` times as wide until it is above `expected`, at most `widest` times; 0.01 to 0.1, 4 to 64,
+    # 0.9 to 0.999, a million to a billion; the seen half of bench/coverage/real_responses.py, `widest` by a table of
+    # nearly equal columns
     contradicted: float = 0.05
     wider: float = 16.0
     expected: float = 0.99

@@ -73,7 +73,7 @@ _GROWTH = 1.3, 2.0  # ends of the factor by which draws grow
 _SETS = 32  # independent sets of draws
 _CHAINS, _WARM_UP = 8, 100  # of a set, where a sampler draws; its steps before, unless the request has others
 _ENTRIES, _DRAWN, _NORMAL = 50_000, (16, 64), (1, 16)  # draws of a set: as many as entries allow, where drawn or not
-_KEPT, _MOST = (5_000_000, 20_000_000), 24_576  # entries of factors: while draws cost little, in all (160 MB); draws
+_KEPT, _MOST = (3_000_000, 20_000_000), 24_576  # entries of factors: while draws cost little, in all (160 MB); draws
 
 
 @dataclass(frozen=True)

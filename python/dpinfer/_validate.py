@@ -254,8 +254,8 @@ def check_columns(X: Any, n_columns: int) -> None:
         raise RecordError(f"X must be two-dimensional with {n_columns} columns, got {_columns(shape)}")
 
 
-def check_response(X: Any, y: Any, *, weighted: bool = False) -> None:
-    """Refuse responses that are not one number for each row, or a response and its survey weight.
+def check_response(X: Any, y: Any, *, beside: int = 0) -> None:
+    """Refuse responses that are not one number for each row, or a response, its survey weight, and its stratum.
 
     **Privacy.** Reads no record: a record is a row with its response, so that no data set has more of one.
 
@@ -263,9 +263,10 @@ def check_response(X: Any, y: Any, *, weighted: bool = False) -> None:
     """
     check_numbers("y", y)
     rows, shape = known_shape(X), known_shape(y)
-    if weighted and shape is not None and (shape[1:] != (2,) or (rows is not None and rows[0] != shape[0])):
-        raise RecordError("y must have two columns, response and survey weight, and as many rows as X")
-    if not weighted and shape is not None and (len(shape) != 1 or (rows is not None and rows[:1] != shape)):
+    if beside and shape is not None and (shape[1:] != (1 + beside,) or (rows is not None and rows[0] != shape[0])):
+        columns = ("two columns, response and survey weight,", "three columns, response, survey weight and stratum,")
+        raise RecordError(f"y must have {columns[beside - 1]} and as many rows as X")
+    if not beside and shape is not None and (len(shape) != 1 or (rows is not None and rows[:1] != shape)):
         raise RecordError("y must be one-dimensional with as many entries as X has rows")
 
 
@@ -294,12 +295,13 @@ def check_layout(model: Any, X: Any, y: Any) -> None:
         return
     check_columns(X, model.n_features)
     if model.record_form == "regression":
-        check_response(X, y, weighted=has_weights(model))
+        check_response(X, y, beside=survey_columns(model))
 
 
-def has_weights(model: Any) -> bool:
-    """Return whether each response of the model has a survey weight beside it."""
-    return getattr(model, "survey_weights", None) is not None
+def survey_columns(model: Any) -> int:
+    """Return how many numbers each response of the model has beside it: a survey weight, and then a stratum."""
+    weights = getattr(model, "survey_weights", None)
+    return 0 if weights is None else 1 + (weights.strata > 0)
 
 
 def _columns(shape: tuple[int, ...]) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import ClippedScores, LogScaleCounts, RobustScores, SecondMoments, smat
+from dpinfer.mechanism.newton.joint import StratumScores
 from dpinfer.mechanism.newton.pass_records import NoisySum, Passes
 from dpinfer.mechanism.newton.population import PopulationNewton
 
@@ -134,6 +135,7 @@ def clusters_as_if_they_were_small(right):
 
 
 CLUSTERS = "run_newton: LinearRegression, population, clusters, add_remove"
+STRATA = "run_newton: population, linear, strata"
 LINEAR, PROBIT, POISSON = "run_newton: linear", "run_newton: probit, replaced", "run_newton: Poisson"
 LOGISTIC = "run_newton: logistic"
 PASSES, CENTRE = (Passes, "noisy_sum"), (ClippedScores, "add")
@@ -149,6 +151,7 @@ NEWTON_MUTANTS = {
     "newton_centred_by_the_records_poisson": (POISSON, CENTRE, centred_by_the_records, "public"),
     "newton_bounded_by_the_records": (LINEAR, (SecondMoments, "add"), bounded_by_the_records, "public"),
     "newton_a_block_counted_thrice": (POISSON, (LogScaleCounts, "add"), a_block_counted_thrice, "sensitivity"),
+    "newton_strata_counted_thrice": (STRATA, (StratumScores, "add"), a_block_counted_thrice, "sensitivity"),
     "newton_clusters_as_if_they_were_small": (
         CLUSTERS,
         (PopulationNewton, "_products"),

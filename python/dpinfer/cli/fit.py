@@ -124,6 +124,11 @@ def _add_formula_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COL",
         help="with --formula: the column of clusters, within which rows may depend on each other; rows are protected",
     )
+    parser.add_argument(
+        "--strata",
+        metavar="COL",
+        help="with --formula: the column of strata, each sampled by itself, with its categories in the schema",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -162,7 +167,7 @@ def is_regression(args: argparse.Namespace) -> bool:
 
 def check_options(args: argparse.Namespace) -> None:
     """Refuse options that exclude or need each other; no file is opened."""
-    if args.formula is not None or args.family or args.weights or args.clusters:
+    if args.formula is not None or args.family or _of_survey(args):
         _check_formula_options(args)
     elif args.method in POSTERIORS:
         sys.stderr.write(f"--method {args.method} is --approximation {args.method} --method dpvi now\n")
@@ -210,19 +215,23 @@ def _check_unknown_options(args: argparse.Namespace) -> None:
         raise UsageError("give either --n-records or --unknown n_records, not both")
 
 
+def _of_survey(args: argparse.Namespace) -> bool:
+    return bool(args.weights or args.clusters or args.strata)
+
+
 def _check_formula_options(args: argparse.Namespace) -> None:
     """Refuse options that belong to fits without a formula; no file is opened."""
     if args.formula is None:
-        raise UsageError("--family, --weights and --clusters need --formula")
+        raise UsageError("--family, --weights, --clusters and --strata need --formula")
     if args.schema is None or (args.n_records is None and args.unknown is None):
         raise UsageError("--formula needs --schema and --n-records: the design and the plan follow from them")
     if args.method in POSTERIORS:
         raise UsageError(f"--method must be a method of fits with --formula, auto say, got {args.method}")
     if args.target is not None:
         raise UsageError("--target cannot be given with --formula")
-    if args.weights and args.test is not None:
-        raise UsageError("--test cannot be given with --weights: its calibration counts every record once")
-    if args.unknown is not None and (args.weights or args.clusters):
-        raise UsageError("--weights and --clusters cannot be given with --unknown")
+    if (args.weights or args.strata) and args.test is not None:
+        raise UsageError("--test cannot be given with --weights or --strata: its calibration counts every record once")
+    if args.unknown is not None and _of_survey(args):
+        raise UsageError("--weights, --clusters and --strata cannot be given with --unknown")
     if args.test is not None and args.family not in _BINARY:
         raise UsageError("--test needs a response of two categories: --family binomial or probit")

@@ -95,7 +95,8 @@ class RegressionRoute:
     def _planned(self, schema: Schema) -> Design:
         """Return the design, having planned and checked the fit; no data is read."""
         args = self._args
-        made: dict[str, Any] = {"family": self._family, "prior_scale": args.prior_scale, "weights": args.weights}
+        made: dict[str, Any] = {name: getattr(args, name) for name in ("prior_scale", "weights", "strata")}
+        made["family"] = self._family
         with public_arguments():
             plan = plan_regression(
                 self._formula,
@@ -121,7 +122,7 @@ class RegressionRoute:
         if args.overwrite:
             folder.release_path.unlink(missing_ok=True)
         tell_failures(self._notes)
-        options = {name: getattr(args, name) for name in ("checkpoint", "weights", "clusters")}
+        options = {name: getattr(args, name) for name in ("checkpoint", "weights", "clusters", "strata")}
         options = {name: value for name, value in options.items() if value is not None}
         if args.unknown is not None:
             options["unknown"] = list(args.unknown)

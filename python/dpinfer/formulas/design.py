@@ -45,6 +45,7 @@ from dpinfer.models import (
     SurveyWeights,
 )
 from dpinfer.models.person_model import MOST_ROWS, PERSON_FAMILIES
+from dpinfer.models.survey_weights import MOST_STRATA
 from dpinfer.tabular import BinaryColumn, Column, ContinuousColumn, IgnoredColumn, Schema
 
 IntArray = npt.NDArray[np.intp]
@@ -91,6 +92,8 @@ class Design:
         Their codes in the table.
     weights : str
         The column of survey weights; empty without one.
+    strata : str
+        The column of strata; empty without one.
     persons : Units or None
         The owner of each row, where the formula has effects of persons.
     """
@@ -113,11 +116,12 @@ class Design:
     class_codes: tuple[int, ...] = ()
     weights: str = ""
     persons: Units | None = None
+    strata: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The compiled formula is code: it is compiled again, as from a file.
         made = (self.formula.text, self.schema, self.family, self.prior_scale, self.completed, self.weights)
-        return _again, (*made, self.persons)
+        return _again, (*made, self.persons, self.strata)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -163,7 +167,7 @@ class Design:
             fit_intercept=self.formula.intercept,
             feature_names=self.names,
             feature_moments=self.moments,
-            survey_weights=_survey_weights(self.schema, self.weights) if self.weights else None,
+            survey_weights=_survey_weights(self.schema, self.weights, self.strata),
             response_mean=self._response_mean(),
         )
 
@@ -191,7 +195,9 @@ class Design:
 
     def table_columns(self, *, response: bool = True) -> tuple[Column, ...]:
         """Return the columns of the schema that are read."""
-        used = self.predictor_columns | (self.response_columns | {self.weights} if response else frozenset())
+        used = self.predictor_columns | (
+            self.response_columns | {self.weights, self.strata} if response else frozenset()
+        )
         return tuple(column for column in self.schema.columns if column.name in used)
 
     def encode(self, values: Values) -> FloatArray:
@@ -294,9 +300,10 @@ def _again(
     completed: bool,
     weights: str = "",
     persons: Units | None = None,
+    strata: str = "",
 ) -> Design:
-    options: Any = {"family": family, "prior_scale": prior_scale, "completed": completed}
-    return design(formula, schema, **options, weights=weights or None, unit=persons)
+    options: Any = {"family": family, "prior_scale": prior_scale, "completed": completed, "unit": persons}
+    return design(formula, schema, **options, weights=weights or None, strata=strata or None)
 
 
 def design(
@@ -308,6 +315,7 @@ def design(
     completed: bool = False,
     weights: str | None = None,
     unit: Units | None = None,
+    strata: str | None = None,
 ) -> Design:
     """Return the design of a formula for tables with a schema.
 
@@ -329,6 +337,8 @@ def design(
         A column of survey weights: a continuous one with a lower bound of at least 0, which declares its mean.
     unit : Units, optional
         The person of each row: ``(1 | person)`` of that column is then a term of effects of persons.
+    strata : str, optional
+        A column of strata, with public categories.
 
     Raises
     ------
@@ -351,7 +361,7 @@ def design(
     parsed = parse(formula, names, "" if unit is None else str(unit.ids))
     persons = unit if parsed.person is not None else None
     if persons is not None:
-        _check_persons(parsed, family, persons, weights)
+        _check_persons(parsed, family, persons, weights or strata)
     for text in parsed.levels:
         # An ignored column names persons, and has no categories.
         name = text.rpartition("|")[2].strip(" )")
@@ -367,10 +377,11 @@ def design(
     both = sorted(response_columns & predictor_columns)
     if both:
         raise FormulaError(f"formula must not have {both[0]!r} on both sides")
-    if weights is not None:
+    if weights is not None or strata is not None:
         if family not in _MODELS or offsets or weights in response_columns | predictor_columns:
-            raise FormulaError("weights must be a column besides the formula's, for a family without an offset")
-        _survey_weights(schema, weights)
+            name = "strata" if weights is None else "weights"
+            raise FormulaError(f"{name} must be a column besides the formula's, for a family without an offset")
+        _survey_weights(schema, weights or "", strata or "")
     columns = columns_of(parsed, factors)
     if completed and not columns:
         # All labels but one have turned out to be rare.
@@ -410,6 +421,7 @@ def design(
         class_codes=class_codes,
         weights=weights or "",
         persons=persons,
+        strata=strata or "",
     )
     if persons is not None:
         result._slope()
@@ -434,15 +446,23 @@ def _check_persons(parsed: Formula, family: str, persons: Units, weights: str | 
         raise FormulaError(f"unit must have a whole number of max_rows, at most {MOST_ROWS}, with {text}")
 
 
-def _survey_weights(schema: Schema, name: str) -> SurveyWeights:
-    """Return the schema's declaration of a column of weights."""
+def _survey_weights(schema: Schema, name: str, strata: str) -> SurveyWeights | None:
+    """Return the schema's declaration of columns of weights and of strata; an empty name is that of none."""
+    labels = category_labels(next((item for item in schema.columns if item.name == strata), None))
+    if strata and not 2 <= len(labels) <= MOST_STRATA:
+        raise FormulaError(
+            f"strata must be a column of the schema with 2 to {MOST_STRATA} categories, which are public; it is not "
+            f"{strata!r}"
+        )
+    if not name:
+        return SurveyWeights(largest=1.0, sd=0.0, strata=len(labels)) if strata else None
     column = next((item for item in schema.columns if item.name == name), None)
     if not isinstance(column, ContinuousColumn) or column.bounds[0] < 0.0 or column.mean is None:
         raise FormulaError(
             f"weights must be a continuous column of the schema with bounds of at least 0 and a mean and sd, which are "
             f"public (the mean is the population's size over the sample's); {name!r} is not"
         )
-    return SurveyWeights(largest=column.bounds[1], mean=column.mean, sd=column.sd)
+    return SurveyWeights(largest=column.bounds[1], mean=column.mean, sd=column.sd, strata=len(labels))
 
 
 def _classes(own: Column | None, response: Part) -> tuple[tuple[str, ...], tuple[int, ...]]:

@@ -32,6 +32,7 @@ def save_design(design: Design, folder: Path) -> None:
         "prior_scale": design.prior_scale,
         **({"completed": True} if design.completed else {}),
         **({"weights": design.weights} if design.weights else {}),
+        **({"strata": design.strata} if design.strata else {}),
         **({"persons": _persons(design.persons)} if design.persons else {}),
         "schema": design.schema.to_dict(),
     }
@@ -62,6 +63,7 @@ def load_design(folder: Path) -> Design:
             prior_scale=data["prior_scale"],
             completed=data.get("completed", False) is True,
             weights=data.get("weights"),
+            strata=data.get("strata"),
             unit=Units(**data["persons"]) if "persons" in data else None,
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:

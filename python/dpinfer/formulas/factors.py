@@ -100,7 +100,7 @@ class _Number:
     constant: float | None = None
 
 
-def category_labels(column: Column) -> tuple[str, ...]:
+def category_labels(column: Column | None) -> tuple[str, ...]:
     """Return the labels of the codes that a column of categories is decoded to."""
     if isinstance(column, CategoricalColumn):
         return column.categories

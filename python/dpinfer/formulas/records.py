@@ -78,9 +78,12 @@ def _identities(column: RawColumn) -> npt.NDArray[np.object_]:
 
 
 def _responses(design: Design, values: dict[str, FloatArray]) -> FloatArray:
-    """Return the responses (N,), or with their survey weights (N, 2)."""
+    """Return the responses (N,), or with their survey weights (N, 2), and strata (N, 3)."""
     response = design.encode_response(values)
-    return np.column_stack((response, values[design.weights])) if design.weights else response
+    if not design.weights and not design.strata:
+        return response
+    weights = values[design.weights] if design.weights else np.ones(len(response))
+    return np.column_stack((response, weights, *([values[design.strata]] if design.strata else [])))
 
 
 def unread_columns(data: Any, names: list[str]) -> Any:

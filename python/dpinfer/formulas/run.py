@@ -26,6 +26,8 @@ from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.methods import method_with
 from dpinfer.tabular import Schema, SchemaDraft
 
+_SURVEY = ("weights", "strata")  # columns that are read beside the response
+
 
 class PlanOptions(TypedDict, total=False):
     """Further keyword arguments of :func:`plan_regression`."""
@@ -33,6 +35,7 @@ class PlanOptions(TypedDict, total=False):
     weights: str | None
     unit: Units | None
     clusters: str | None
+    strata: str | None
 
 
 class RegressionOptions(PlanOptions, total=False):
@@ -73,7 +76,7 @@ def plan_regression(
 
     Parameters
     ----------
-    formula, family, schema, prior_scale, weights, unit, clusters
+    formula, family, schema, prior_scale, weights, unit, clusters, strata
         As in :func:`regression`; `unit` for a formula with effects of persons.
     epsilon, delta, n_records, method, adjacency, predictor_spread, simulate, target
         As in :func:`dpinfer.plan_fit`.
@@ -81,9 +84,10 @@ def plan_regression(
     foreign = set(options) - set(PlanOptions.__annotations__)
     if foreign:
         raise TypeError(f"plan_regression() got an unexpected keyword argument {min(foreign)!r}")
-    weights, unit, clusters = options.get("weights"), options.get("unit"), options.get("clusters")
-    _check_survey(weights, unit, clusters, alone=True)
-    found = design(formula, schema, family=family, prior_scale=prior_scale, weights=weights, unit=unit)
+    unit, clusters = options.get("unit"), options.get("clusters")
+    survey: Any = {name: options.get(name) for name in _SURVEY}
+    _check_survey(survey, unit, clusters, alone=True)
+    found = design(formula, schema, family=family, prior_scale=prior_scale, unit=unit, **survey)
     if unit is not None and found.persons is None:
         raise ValueError("unit must be None for a formula without effects of its persons: plan for n_records persons")
     return plan_fit(
@@ -162,6 +166,10 @@ def regression(
     clusters : str, optional
         The column that identifies clusters, within which rows may depend on each other: privacy protects rows, and
         intervals allow for the dependence.
+    strata : str, optional
+        A column of categories, in each of which records, units or clusters were sampled by themselves: differences
+        between strata do not widen the intervals.  A unit is in the stratum of its first row; a cluster with rows in
+        two strata is two.
     posterior, adjacency, predictor_spread, simulate, target, checkpoint, progress, n_threads
         As in :func:`dpinfer.fit`.
 
@@ -192,9 +200,10 @@ def regression(
     prior = options.pop("prior", None)
     if prior is not None:
         check_choice("prior", prior, (HORSESHOE,))
-    weights, unit, clusters = options.pop("weights", None), options.pop("unit", None), options.pop("clusters", None)
+    unit, clusters = options.pop("unit", None), options.pop("clusters", None)
+    survey: Any = {name: options.pop(name, None) for name in _SURVEY}  # type: ignore[misc]
     at_sites = isinstance(data, Silos)
-    _check_survey(weights, unit, clusters, alone=unknown is None and not at_sites)
+    _check_survey(survey, unit, clusters, alone=unknown is None and not at_sites)
     folder = None if path is None else Path(path)
     if isinstance(schema, (str, os.PathLike)):
         schema = Schema.load(schema) if unknown is None else SchemaDraft.load(schema)
@@ -211,8 +220,8 @@ def regression(
     if unknown is None:
         if isinstance(schema, SchemaDraft):
             raise TypeError("schema must be a Schema: a SchemaDraft needs unknown=, the facts to release")
-        found = design(formula, schema, family=family, prior_scale=prior_scale, weights=weights, unit=unit)
-        terms = _learned(found, prior, given, alone=not (weights or unit or clusters))
+        found = design(formula, schema, family=family, prior_scale=prior_scale, unit=unit, **survey)
+        terms = _learned(found, prior, given, alone=not (any(survey.values()) or unit or clusters))
         if at_sites:
             return _fitted(found, asked_of_sites(data, found, formula, prior_scale), None, folder, given, terms)
         records = UnreadRecords(data, found, unit=clusters or ("" if unit is None else str(unit.ids)))
@@ -238,8 +247,8 @@ def _learned(found: Design, prior: str | None, given: dict[str, Any], *, alone: 
         layout_of(found, terms)
         if not alone:
             raise ValueError(
-                f"weights, unit and clusters must be None with {terms[0]!r}: effects of persons are those of the "
-                "column of unit"
+                f"weights, strata, unit and clusters must be None with {terms[0]!r}: effects of persons are those of "
+                "the column of unit"
             )
         given["method"] = method_with("levels", given["method"], argument=repr(terms[0]))
         if given.get("target", "auto") == "auto":
@@ -248,17 +257,17 @@ def _learned(found: Design, prior: str | None, given: dict[str, Any], *, alone: 
     return terms
 
 
-def _check_survey(weights: Any, unit: Any, clusters: Any, *, alone: bool) -> None:
+def _check_survey(survey: dict[str, Any], unit: Any, clusters: Any, *, alone: bool) -> None:
     """Refuse weights, units and clusters that name no columns, and those of a regression that something else has."""
-    for name, value in (("weights", weights), ("clusters", clusters)):
+    for name, value in (*survey.items(), ("clusters", clusters)):
         if value is not None and not (isinstance(value, str) and value):
             raise TypeError(f"{name} must be the name of a column, got {type(value).__name__}")
     if unit is not None and clusters is not None:
         raise ValueError("clusters must be None with unit: a unit is a cluster, and is protected as a whole")
     if unit is not None and not (isinstance(unit, Units) and isinstance(unit.ids, str)):
         raise TypeError("unit must be Units whose ids are the name of a column: Units('household', max_rows=5)")
-    if not alone and (weights or unit or clusters):
-        raise ValueError("weights, unit and clusters must be None with unknown, and with Silos")
+    if not alone and (any(survey.values()) or unit or clusters):
+        raise ValueError("weights, strata, unit and clusters must be None with unknown, and with Silos")
 
 
 def _fitted(

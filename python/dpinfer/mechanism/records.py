@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._validate import as_record_array, check_columns, check_response, check_values, has_weights
+from dpinfer._validate import as_record_array, check_columns, check_response, check_values, survey_columns
 from dpinfer._values import is_listed
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
@@ -67,7 +67,7 @@ def check_records(
     features = as_record_array("X", X)
     response = as_record_array("y", y)
     check_columns(features, model.n_features)
-    check_response(features, response, weighted=has_weights(model))
+    check_response(features, response, beside=survey_columns(model))
     total_rows([features.shape[0] or None])
     features, response = without_null_records(adjacency, features, response)
     # A list is of single precision, or not, by its records.
@@ -96,7 +96,7 @@ def check_rows(
         raise RecordError("X must be an array for the relation 'zero_out': no sparse row is a null record")
     features = checked_features(found.sparse(), model.n_features)
     response = as_record_array("y", y)
-    check_response(features, response, weighted=has_weights(model))
+    check_response(features, response, beside=survey_columns(model))
     return features, _checked_response(model, response)
 
 
@@ -104,13 +104,16 @@ def _checked_response(model: Any, values: npt.NDArray[Any]) -> npt.NDArray[np.fl
     response: npt.NDArray[np.float64] = _readable(values, np.float64)
     if not np.all(np.isfinite(response)):
         raise RecordError("y must be finite: it holds a NaN or an infinity")
-    required = model.invalid_records(response[:, 0] if has_weights(model) else response)
+    required = model.invalid_records(response[:, 0] if survey_columns(model) else response)
     if required is not None:
         raise RecordError(f"y must hold {required} for {type(model).__name__}")
-    if has_weights(model):
+    if survey_columns(model):
         if not np.all(response[:, 1] >= 0.0):
             raise RecordError("y must have survey weights of at least 0 in its second column")
-        response = np.column_stack((response[:, 0], model.survey_weights.relative(response[:, 1])))
+        strata = model.survey_weights.strata
+        if strata and not np.all(np.isin(response[:, 2], np.arange(strata))):
+            raise RecordError(f"y must have strata in its third column, whole numbers from 0 to {strata - 1}")
+        response = np.column_stack((response[:, 0], model.survey_weights.relative(response[:, 1]), response[:, 2:]))
     return response
 
 
@@ -172,7 +175,7 @@ def check_arguments(model: Any, y: Any, X: Any, takes: Sequence[str] = (), *, we
     weighted : bool
         Whether it takes survey weights.
     """
-    if has_weights(model) and not weighted:
+    if survey_columns(model) and not weighted:
         raise TypeError(
             "model must be without survey_weights: a run with a plan for target='population' alone has them"
         )

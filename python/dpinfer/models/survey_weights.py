@@ -5,14 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_interval
+from dpinfer._validate import check_integer, check_interval
+
+MOST_STRATA = 1000
 
 
 @dataclass(frozen=True)
 class SurveyWeights:
     """Public facts about the weights of a survey: the target is then the weighted population.
 
-    The responses of a model with these are an (N, 2) array: a response and its weight.
+    The responses of a model with these are an (N, 2) array: a response and its weight; (N, 3) with strata.
 
     **Privacy.** Public, from the survey's documentation and not from the records; privacy does not depend on it being
     right.
@@ -27,11 +29,14 @@ class SurveyWeights:
         measured do.
     sd : float, optional
         The weights' standard deviation: the spread of the residuals follows from it.
+    strata : int, optional
+        Number of strata, up to 1000, in each of which records were sampled by themselves; 0 for none.  The third column
+        of the responses holds each record's, from 0 on.  Without weights: ``SurveyWeights(1.0, strata=8)``, and ones.
 
     Raises
     ------
     ValueError
-        If a number is not positive, or `mean` is larger than `largest`.
+        If a number is out of range, or `mean` is larger than `largest`.
 
     Notes
     -----
@@ -47,11 +52,13 @@ class SurveyWeights:
     largest: float
     mean: float = 1.0
     sd: float | None = None
+    strata: int = 0
 
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "largest", check_interval("largest", self.largest, 0.0, 1e30))
         put(self, "mean", check_interval("mean", self.mean, 0.0, 1e30))
+        put(self, "strata", check_integer("strata", self.strata, 0, MOST_STRATA))
         if self.sd is not None:
             put(self, "sd", check_interval("sd", self.sd, 0.0, 1e30, low_open=False))
         if not 1.0 <= self.largest / self.mean <= 1e6:
@@ -70,4 +77,5 @@ class SurveyWeights:
 
     def to_dict(self) -> dict[str, float | None]:
         """Return the numbers as plain data."""
-        return {"largest": self.largest, "mean": self.mean, "sd": self.sd}
+        strata = {"strata": self.strata} if self.strata else {}
+        return {"largest": self.largest, "mean": self.mean, "sd": self.sd, **strata}

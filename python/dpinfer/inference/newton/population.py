@@ -33,6 +33,10 @@ _ACCURATE = 0.05  # Monte Carlo error of a quantile, in posterior standard devia
 _LEAST_CURVATURE = 0.1  # of what whitened directions have
 _LEAST_MEAT = 0.1  # of its mean eigenvalue
 _KEPT_MEAT = 0.02  # least share of the noise's energy that counts as the meat's own
+# A stratum counts if its number of scores is so many standard deviations of its noise, so that dividing by it is safe,
+# and at least so much of the mean one; the sums of smaller ones are mostly noise.
+_SEEN_STRATUM, _LEAST_STRATUM = 6.0, 0.1
+_BEYOND = 2.0  # standard deviations beyond the noise of the largest direction, for a direction to count
 _SHARES_ERROR = 0.7  # relative, of a variance made of shares of sizes
 _MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is clipped there
 _SWEEPS = 6  # weights of scores depend on the zero, and the zero on them
@@ -42,6 +46,55 @@ _BIASED = 1.5
 # all three by the seen half of bench/coverage/real_responses.py.
 _LONG, _LOST = 4.0, 0.1
 _DOMINATED = 3.0  # eigenvalue of the bread, in coordinates that whiten shortened features
+
+
+@dataclass(frozen=True, eq=False)
+class BetweenStrata:
+    """The part of the second moments of scores that is between strata, and does not count in a stratified sample.
+
+    Parameters
+    ----------
+    matrix : (d, d) float64
+        Sum over strata of the products of their sums, over their numbers of scores; 0 where noise hides it.
+    shown : (d, d) float64
+        Projection onto the directions in which it stands out.
+    stddev : float
+        Of an entry, by the noise.
+    growth : float
+        n / (n - H), for n scores in H strata: each stratum's own mean is subtracted.
+    """
+
+    matrix: FloatArray
+    shown: FloatArray
+    stddev: float
+    growth: float
+
+    @classmethod
+    def of(cls, sums: FloatArray, shares: FloatArray, noise: float, counted: float, n_records: int) -> "BetweenStrata":
+        """Return it from noisy sums (H, d) and numbers of scores (H,), both over `n_records`, and their noise."""
+        d = sums.shape[1]
+        kept = shares > max(_SEEN_STRATUM * counted, _LEAST_STRATUM * float(np.mean(np.append(shares, 0.0))))
+        sums, own = sums[kept] / np.sqrt(shares[kept])[:, None], noise**2 / shares[kept]
+        values, vectors = np.linalg.eigh(sums.T @ sums)
+        most = math.sqrt(float(np.max(own, initial=0.0)))
+        # The largest singular value of noise alone is beyond this with probability exp(-_BEYOND**2 / 2) at most.
+        edge = math.sqrt(float(np.sum(own))) + (math.sqrt(d) + _BEYOND) * most
+        clear = values > edge**2 if kept.any() else np.zeros(d, bool)
+        usual = float(np.sum(own)) / max(len(own), 1)
+        left = np.where(clear, values - float(np.sum(own)) - (d - 1) * usual, 0.0)
+        spread = 2.0 * float(np.sum(np.square(own))) + 4.0 * usual * float(np.max(left))
+        n = n_records * float(np.sum(shares[kept]))
+        return cls(
+            (vectors * left) @ vectors.T,
+            (vectors * clear) @ vectors.T,
+            math.sqrt(spread) if clear.any() else 0.0,
+            1.0 / (1.0 - min(np.count_nonzero(kept) / n, 0.5)) if clear.any() else 1.0,
+        )
+
+    def taken_off(self, meat: FloatArray, stddev: float) -> tuple[FloatArray, float]:
+        """Return second moments within strata, and their noise."""
+        more = np.eye(len(meat)) + (math.sqrt(self.growth) - 1.0) * self.shown
+        return np.asarray(more @ (meat - self.matrix) @ more), self.growth * stddev
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +191,17 @@ class _Population:
         return self.release.n_scores / self.release.n_records
 
     @cached_property
+    def between(self) -> "BetweenStrata":
+        """What the means of strata add to the meat, as far as it stands out of the privacy noise."""
+        release = self.release
+        found = release.strata if isinstance(release, PopulationRelease) else np.empty((0, 1))
+        if not found.size or not isinstance(release, PopulationRelease):
+            return BetweenStrata.of(np.empty((0, release.n_coef)), np.empty(0), 0.0, 0.0, release.n_records)
+        sums, shares = found[:, :-1], found[:, -1] / release.strata_unit
+        noise = release.strata_stddev
+        return BetweenStrata.of(sums, shares, noise, noise / release.strata_unit, release.n_records)
+
+    @cached_property
     def meat(self) -> tuple[FloatArray, float]:
         """The meat, shrunk to a multiple of the identity, and the standard deviation of its remaining noise."""
         noisy, stddev, d = self.release.meat, self.release.meat_stddev, self.release.n_coef
@@ -146,12 +210,15 @@ class _Population:
             unit = self.release.size_unit
             lost = 2.0 * self.clusters.lost_square(self.release.cluster_bound / unit) * unit**2 / d
             noisy = np.asarray(noisy + lost * np.eye(d))
+        noisy, stddev = self.between.taken_off(noisy, stddev)
         level = max(float(np.trace(noisy)) / d, _LEAST_MEAT * self.usual_variance)
         away = noisy - level * np.eye(d)
         energy = float(np.sum(np.square(away))) / (0.5 * d * (d + 1)) - stddev**2
         energy = max(energy, _KEPT_MEAT * stddev**2)
         share = energy / (energy + stddev**2)
-        return at_least(level * np.eye(d) + share * away, _LEAST_MEAT * level), math.sqrt(share) * stddev
+        return at_least(level * np.eye(d) + share * away, _LEAST_MEAT * level), math.hypot(
+            math.sqrt(share) * stddev, self.between.stddev
+        )
 
     @property
     def usual_variance(self) -> float:
@@ -430,8 +497,10 @@ def _drawn(population: _Population, size: int, seed: int) -> tuple[DrawnTheta, M
 
 def _verdict(population: _Population, found: dict[str, str]) -> str:
     by = "least squares" if isinstance(population.model, LinearRegression) else "maximum likelihood"
-    kind = "design-based" if getattr(population.model, "survey_weights", None) is not None else "robust"
+    survey = getattr(population.model, "survey_weights", None)
+    kind = "design-based" if survey is not None else "robust"
     kind += " (cluster-robust" if population.dependent else " (HC-type"
+    kind += ", within strata" if population.between.shown.any() else ""
     what = "parameters" if isinstance(population.model, OwnModel) else "coefficients"
     said = (
         f"The {what} are the population's, by {by} on the whole population.  Intervals are {kind}): they hold "
@@ -439,6 +508,8 @@ def _verdict(population: _Population, found: dict[str, str]) -> str:
     )
     whose = "unit" if population.scores_per_row != 1.0 else "cluster"
     said += f", and rows of a {whose} may depend on each other." if population.dependent else "."
+    if survey is not None and survey.strata and not population.between.shown.any():
+        said += "  The strata do not stand out of the privacy noise: intervals are as without them, and not narrower."
     said += "" if population.information is None else f"  {population.information}"
     if found:
         told = "; ".join(found.values())

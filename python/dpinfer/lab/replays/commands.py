@@ -97,8 +97,8 @@ COMMAND_OPTIONS: dict[str, Sequence[str]] = {
         *("--ledger", LEDGER, "--dataset", DATASET, "--unknown", "n_records,bounds,categories"),
         *("--formula", "rich ~ age + C(job) + region", "--family", "binomial"),
     ),
-    "formula, ledger, weights, clusters": (
-        *("--ledger", LEDGER, "--dataset", DATASET, "--weights", "age", "--clusters", "job"),
+    "formula, ledger, weights, clusters, strata": (
+        *("--ledger", LEDGER, "--dataset", DATASET, "--weights", "age", "--clusters", "job", "--strata", "region"),
         *("--formula", "rich ~ region", "--family", "binomial", "--method", "newton", "--n-samples", "20"),
     ),
     "all records in each step, other options": (

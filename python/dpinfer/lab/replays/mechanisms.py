@@ -329,7 +329,8 @@ def _in_clusters(model: LinearRegression | LogisticRegression, adjacency: Adjace
             progress=place.progress,
         )
 
-    name = f"run_newton: {type(model).__name__}, population, clusters, {adjacency.value}"
+    kind = "strata, clusters" if model.survey_weights else "clusters"
+    name = f"run_newton: {type(model).__name__}, population, {kind}, {adjacency.value}"
     return Scenario(name, "dpinfer.mechanism.run_newton", run, records, tuple(found), adjacency)
 
 
@@ -388,6 +389,18 @@ def _newton_scenarios() -> Iterator[Scenario]:
     yield _newton("population, logistic, weighted", blanked, target="population", adjacency=Adjacency.ZERO_OUT)
     yield _newton("population, weighted, streamed", surveyed, target="population", rows=in_blocks)
     yield _by_units(surveyed, Adjacency.ADD_REMOVE, target="population")
+    strata = LinearRegression(2, fit_intercept=True, survey_weights=SurveyWeights(largest=2.0, strata=3))
+    yield _newton("population, linear, strata", strata, target="population")
+    yield _newton(
+        "population, strata, sparse, replaced",
+        strata,
+        target="population",
+        rows=in_sparse_blocks,
+        adjacency=Adjacency.REPLACE_ONE,
+    )
+    yield _newton("population, strata, sharded", strata, target="population", rows=in_shards, ledger=True)
+    yield _by_units(strata, Adjacency.REPLACE_ONE, rows_of=in_shards, target="population")
+    yield _in_clusters(strata, Adjacency.ADD_REMOVE)
     yield _by_units(logistic, Adjacency.REPLACE_ONE, rows_of=in_shards, target="population")
     yield _in_clusters(linear, Adjacency.ADD_REMOVE)
     yield _in_clusters(logistic, Adjacency.REPLACE_ONE)

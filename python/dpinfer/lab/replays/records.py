@@ -76,9 +76,12 @@ def regression_records(
     far = (np.full((1, model.n_features), -FAR), np.array([limit]))
     bad = tuple((np.full((1, model.n_features), value), np.array([1.0])) for value in (np.nan, np.inf))
     if isinstance(model, GeneralizedLinearModel) and model.survey_weights is not None:
+        strata = model.survey_weights.strata
+
         # Another record has a weight far beyond the largest; weights below zero are outside of the domain.
         def weighted(records: Records, weight: float | FloatArray) -> Records:
-            return records[0], np.column_stack((records[1], np.full(len(records[1]), weight)))
+            places = [np.arange(len(records[1])) % strata] if strata else []
+            return records[0], np.column_stack((records[1], np.full(len(records[1]), weight), *places))
 
         refused = tuple(weighted(records, weight) for records, weight in zip(bad, (-1.0, 1.0), strict=True))
         return weighted((X, y), rng.uniform(0.0, 2.0, n)), weighted(other, 1e9), weighted(far, 1.0), refused

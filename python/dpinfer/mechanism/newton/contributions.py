@@ -6,8 +6,9 @@ norm, on the integers, for any result of the query (docs/derivations/private-sum
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -37,6 +38,7 @@ class Rows:
 
     native: _native.RegressionRows
     response: FloatArray
+    by_stratum: Any = None  # returns an iterator over strata: its number, how many rows, and these
 
     @classmethod
     def of(
@@ -58,12 +60,20 @@ class Rows:
         if isinstance(features, SparseFeatures):
             values = features.values
             places = {"columns": features.columns, "starts": features.starts, "n_features": features.n_columns}
+        strata = None
         if response.ndim == 2:
+            strata = partial(cls._by_stratum, features, response, intercept=intercept, n_threads=n_threads)
             places["weights"], response = np.ascontiguousarray(response[:, 1]), np.ascontiguousarray(response[:, 0])
         native = _native.RegressionRows(
             features=values, response=response, intercept=intercept, n_threads=n_threads, **places
         )
-        return cls(native, response)
+        return cls(native, response, strata)
+
+    @classmethod
+    def _by_stratum(cls, features: Any, response: FloatArray, **options: Any) -> Iterator[tuple[int, int, "Rows"]]:
+        for stratum in np.unique(response[:, 2]):
+            of_stratum = np.flatnonzero(response[:, 2] == stratum)
+            yield int(stratum), of_stratum.size, cls.of(features[of_stratum], response[of_stratum, :2], **options)
 
 
 class Query(Protocol):

@@ -5,19 +5,22 @@ residuals are not cut off before that (docs/derivations/population.md).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import Rows
 from dpinfer.mechanism.newton.own_rows import OwnQuery
+from dpinfer.mechanism.sums.parts import integers_of_part
 
 # In units of the norm that a sum holds its contributions to: a lattice step at most, and what floating point adds to
 # products of up to 2000 coordinates.  A sum shortens what is within a millionth of that norm: parts are smaller.
 _LATTICE, _FLOATING, _LARGER = 2.0**-30, 1e-11, 1e-5
+_COUNT = 0.5  # of a row in its stratum, over the norm of its score: strata of a few hundred are seen beside noise
 CLUSTER_NORM = 1.4143  # at least sqrt(2): a row takes one cluster from interval to interval
 
 
@@ -136,6 +139,48 @@ class Sizes(_AtPoint):
 
 
 @dataclass(frozen=True, eq=False)
+class StratumScores:
+    """The score r z of a row, and a count, in the place of its stratum: a row moves one stratum.
+
+    The score is shortened so far that its lattice is that of both together.
+    """
+
+    scores: JointScores
+    n_strata: int
+
+    @classmethod
+    def of(cls, scores: JointScores, n_strata: int) -> "StratumScores":
+        """Return the query with scores of at most this norm."""
+        most = 2.0 ** math.frexp(scores.max_norm)[1] * (1.0 - 1e-9) / math.hypot(1.0, _COUNT)
+        return cls(replace(scores, max_norm=min(scores.max_norm, most)), n_strata)
+
+    @property
+    def unit(self) -> float:
+        """What a row adds to its stratum's count."""
+        return _COUNT * self.scores.max_norm
+
+    @property
+    def length(self) -> int:
+        """For each stratum as many as weights, and the count."""
+        return self.n_strata * (self.scores.length + 1)
+
+    @property
+    def max_norm(self) -> float:
+        """Of the score and the count."""
+        return self.scores.max_norm * math.hypot(1.0, _COUNT) * (1.0 + _FLOATING)
+
+    def add(self, total: _native.PartialSum, rows: Rows) -> None:
+        """Add all records to `total`."""
+        made = np.zeros((self.n_strata, self.scores.length + 1), dtype=np.int64)
+        for stratum, n_rows, of_stratum in rows.by_stratum():
+            part = _native.PartialSum(length=self.scores.length, max_norm=self.scores.max_norm)
+            self.scores.add(part, of_stratum)
+            made[stratum, :-1] = integers_of_part(part)
+            made[stratum, -1] = n_rows * math.floor(self.unit / part.lattice_step)
+        total.merge(made.ravel())
+
+
+@dataclass(frozen=True, eq=False)
 class UnitScores:
     """A unit's score g: the sum of its rows'.  The score of the unit is clipped to `max_norm`, for any number of rows.
 
@@ -239,3 +284,44 @@ class ClusterProducts(UnitProducts):
         length = np.linalg.norm(scores, axis=1, keepdims=True)
         shortened = scores * np.minimum(1.0, self.reach / np.maximum(length, 1e-300))
         return np.repeat(super().of_units(shortened) / self.parts, self.parts, axis=0)
+
+
+@dataclass(frozen=True, eq=False)
+class StratumUnits(UnitScores):
+    """A unit's or a cluster's score g, shortened to the norm `reach`, and a count, in the place of its stratum.
+
+    A protected unit adds at most ``scores.max_norm``.  Of a cluster, where rows are protected, a row moves g by at most
+    that, or makes a cluster of its own.  Either adds as many equal parts as keep each within `max_norm`.
+
+    Parameters
+    ----------
+    unit : float
+        What a unit or cluster adds to its stratum's count.
+    """
+
+    n_strata: int
+    reach: float
+    unit: float
+    parts: int
+
+    @classmethod
+    def of(cls, scores: JointScores, n_strata: int, reach: float) -> "StratumUnits":
+        """Return the query for this reach: of units it is ``scores.max_norm``."""
+        unit = _COUNT * scores.max_norm
+        moved = math.hypot(scores.max_norm, unit)
+        parts = math.ceil(math.hypot(reach, unit) * (1.0 + _LARGER) / moved)
+        larger = 1.0 + parts * (2.1 * math.sqrt(scores.length + 1) * _LATTICE + _FLOATING)
+        return cls(scores, moved * larger, n_strata, reach, unit, parts)
+
+    @property
+    def length(self) -> int:
+        """For each stratum as many as weights, and the count."""
+        return self.n_strata * (self.scores.length + 1)
+
+    def in_strata(self, scores: FloatArray, strata: npt.NDArray[np.int64]) -> FloatArray:
+        """Return the contributions of units, (n * parts, length), from their scores (n, d) and strata."""
+        size = np.linalg.norm(scores, axis=1, keepdims=True)
+        shortened = scores * np.minimum(1.0, self.reach / np.maximum(size, 1e-300))
+        made = np.zeros((len(scores), self.n_strata, self.scores.length + 1))
+        made[np.arange(len(scores)), strata] = np.column_stack((shortened, np.full(len(scores), self.unit)))
+        return np.repeat(made.reshape(len(scores), -1) / self.parts, self.parts, axis=0)

@@ -17,12 +17,13 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer._surroundings import ProgressCallback, standard_arithmetic
+from dpinfer._validate import survey_columns
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import CheckpointError, RecordError
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.checkpoint import tag_of_records
 from dpinfer.mechanism.newton.contributions import Query, ReadRecords, Rows
-from dpinfer.mechanism.newton.joint import UnitScores
+from dpinfer.mechanism.newton.joint import StratumUnits, UnitScores
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.newton.unit_parts import UnitParts, check_unit_rows, sorted_by_unit
 from dpinfer.mechanism.noise_keys import noise_key
@@ -34,6 +35,7 @@ from dpinfer.mechanism.sources.row_source import Arrays, Records, RowSource, tot
 from dpinfer.mechanism.sources.sparse import SparseFeatures
 from dpinfer.mechanism.sums.parts import integers_of_part
 from dpinfer.mechanism.units import Clusters, Units
+from dpinfer.models.survey_weights import MOST_STRATA
 
 
 @dataclass(frozen=True)
@@ -286,14 +288,22 @@ class UnitRecords(ReadRecords):
         rows_sum = _native.PartialSum(length=of_rows.length, max_norm=max_norm)
         before, step = integers_of_part(rows_sum), rows_sum.lattice_step
         waiting: list[npt.NDArray[np.int64]] = []
+        strata: list[int] = []  # of the units that wait: each has that of its first row
 
         def add_rows(features: FloatArray, response: FloatArray) -> None:
+            if len(strata) == len(waiting) and isinstance(query, StratumUnits):
+                strata.append(int(response[0, 2]))
             of_rows.add(rows_sum, Rows.of(features, response, intercept=self._intercept, n_threads=self._n_threads))
 
         def flush() -> None:
             if waiting:
                 sums = np.array(waiting, dtype=np.float64) * step
-                total.add_contributions(query.of_units(sums) if isinstance(query, UnitScores) else sums)
+                if isinstance(query, StratumUnits):
+                    sums = query.in_strata(sums, np.array(strata))
+                    strata.clear()
+                elif isinstance(query, UnitScores):
+                    sums = query.of_units(sums)
+                total.add_contributions(sums)
                 waiting.clear()
 
         def close_unit() -> None:
@@ -366,7 +376,11 @@ def _open_units(model: Any, records: Records, units: Units | Clusters, *, n_thre
     if records.held is None:
         source = records.source().checked(check)
         return UnitRecords(lambda: source, intercept=model.fit_intercept, n_threads=n_threads)
-    block = sorted_by_unit(check(*records.held, units.ids))
+    features, response, names = check(*records.held, units.ids)
+    if isinstance(units, Clusters) and survey_columns(model) > 1:
+        # A cluster with rows in two strata is two: a row moves nothing but its own.
+        names = np.unique(names, return_inverse=True)[1] * MOST_STRATA + response[:, 2].astype(np.int64)
+    block = sorted_by_unit((features, response, names))
     if isinstance(units, Clusters):
         return ClusteredRecords(block, intercept=model.fit_intercept, n_threads=n_threads)
     return UnitRecords(lambda: [block], intercept=model.fit_intercept, n_threads=n_threads)

@@ -14,7 +14,7 @@ from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel, P
 
 PHASES = (
     *("scale", "means", "geometry", "localise", "measure", "slope"),
-    *("rare", "lengths", "bread", "sizes", "clusters", "meat"),
+    *("rare", "lengths", "bread", "sizes", "clusters", "meat", "strata"),
 )
 TARGETS = ("model", "population")
 
@@ -34,6 +34,7 @@ _RARE = 0.006  # of the budget: which stretched directions are those of few reco
 # Of a model as code: passes with scores and matrices, which find the coordinates as well; two thirds of those of _OWN.
 _OWN_LOCALISE = (0.024,) * 9
 _CLUSTERS = 0.04  # of the budget: the sizes of the sums of clusters, as of scores
+_STRATA = 0.04  # of the budget, as that: the sums of scores by stratum
 _POPULATION_MEASURE = (0.1, 0.2, 0.7)  # of what is left, to each measurement of the scores
 
 
@@ -227,6 +228,8 @@ def phases_of(
         without.add("means")
     if clusters:
         phases = (*phases[:-1], "clusters", "meat")
+    if target == "population" and model.survey_weights is not None and model.survey_weights.strata:
+        phases = (*phases, "strata")
     return tuple(phase for phase in phases if phase not in without)
 
 
@@ -268,7 +271,7 @@ def _matrices(ratio: float) -> dict[str, tuple[float, ...]]:
 
 def _for_population(model: GeneralizedLinearModel, noise: float, *, clusters: bool) -> dict[str, tuple[float, ...]]:
     begin = {"scale": (_scale_share(noise),), "rare": (_RARE,), "lengths": _LENGTHS, "localise": _POPULATION_LOCALISE}
-    shares = begin | _matrices(noise * model.n_coef) | {"clusters": (_CLUSTERS,)}
+    shares = begin | _matrices(noise * model.n_coef) | {"clusters": (_CLUSTERS,), "strata": (_STRATA,)}
     if model.residual_link is not None:
         shares |= {"localise": tuning.TUNING.sloped_localise, "scale": (tuning.TUNING.counted_scale,)}
     phases = phases_of(model, "population", clusters=clusters)

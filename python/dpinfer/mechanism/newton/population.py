@@ -19,6 +19,8 @@ from dpinfer.mechanism.newton.joint import (
     JointScores,
     ScoreProducts,
     Sizes,
+    StratumScores,
+    StratumUnits,
     UnitProducts,
     UnitScores,
     UnitSizes,
@@ -283,6 +285,25 @@ class PopulationNewton:
             "meat": smat(meat.values, d) / self.n_records,
             "meat_stddev": meat.stddev / self.n_records,
             "meat_position": where.position,
+            **self._strata(passes, white, where.position, bound, reach),
+        }
+
+    def _strata(
+        self, passes: Passes, white: FloatArray, position: FloatArray, bound: float, reach: float
+    ) -> dict[str, FloatArray | float]:
+        """Release the sums of scores by stratum, where there are strata: of rows, of units, or of clusters."""
+        if "strata" not in self.plan.phases:
+            return {}
+        n_strata, scores = self.model.survey_weights.strata, JointScores(white, white.T @ position, self.link, bound)
+        query: StratumScores | StratumUnits = StratumScores.of(scores, n_strata)
+        if reach or self.n_units is not None:
+            query = StratumUnits.of(scores, n_strata, reach or bound)
+        released = self._shares(passes.noisy_sum("strata", query))
+        return {
+            "strata": released.values.reshape(n_strata, -1),
+            "strata_stddev": released.stddev,
+            "strata_unit": query.unit,
+            "strata_bound": math.hypot(query.scores.max_norm, query.unit),
         }
 
     def _lengths(self, transform: FloatArray, weights: FloatArray, edges: FloatArray) -> Query:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._surroundings import ProgressCallback, standard_arithmetic
-from dpinfer._validate import check_integer, check_interval, has_weights, known_shape
+from dpinfer._validate import check_integer, check_interval, known_shape, survey_columns
 from dpinfer._version import __version__
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.accounting.guarantee import caution_of_delta
@@ -40,6 +40,7 @@ from dpinfer.release.newton.own import OwnNewtonRelease
 from dpinfer.release.newton.population import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
 
 # Range of declared sizes: bounds of contributions, their lattice and their noise stay well inside of doubles.
+_STRATIFIED = 2  # numbers beside a response: its weight and its stratum
 _LARGEST_SIZE, _LARGEST_RESPONSE, _LARGEST_SQUARED = 1e30, 1e25, 1e10
 
 
@@ -85,7 +86,8 @@ def run_newton(
         release has the bits of the run in memory, for any blocks, shards and order.
         :class:`dpinfer.mechanism.Silos` mask their sums, and add the noise: docs/silos.md.
     y : (N,) array, optional
-        None with one of these.  (N, 2), responses and weights, for a model with `survey_weights`.
+        None with one of these.  (N, 2), responses and weights, for a model with `survey_weights`; their
+        strata are a third column.
     plan : NewtonPlan
         From :func:`plan_newton`.
     n_records : int
@@ -298,8 +300,9 @@ def _takes(model: Any, plan: NewtonPlan, unit: Units | Clusters | None) -> tuple
     """Return what the run can do with records."""
     if isinstance(model, OwnModel):
         return ("blocks", "units", "parts", "sites") if isinstance(model, PersonModel) else ("sites",)
-    of_rows = () if unit is not None else ("sparse",) if has_weights(model) else ("sparse", "cuda")
-    return ("blocks", "units", "parts", "sites", *of_rows)
+    beside = survey_columns(model)
+    of_rows = () if unit is not None else ("sparse",) if beside else ("sparse", "cuda")
+    return ("blocks", "units", "parts", *(("sites",) if beside < _STRATIFIED else ()), *of_rows)
 
 
 def _check_unit(unit: Units | Clusters | None, records: Records, adjacency: Adjacency) -> None:

@@ -22,8 +22,8 @@ from dpinfer._validate import (
     check_layout,
     check_numbers,
     check_response,
-    has_weights,
     known_shape,
+    survey_columns,
 )
 from dpinfer.errors import BackendUnavailableError, RecordError
 from dpinfer.mechanism.sources.row_source import Records, RowSource
@@ -212,7 +212,7 @@ class CodedRows(HeldRows):
         self._check_parts(self._codes, self._numeric)
         if self._numeric is None or known_shape(self._numeric) is not None:
             check_width(self.n_features, model.n_features)
-        check_response(self._codes, y, weighted=has_weights(model))
+        check_response(self._codes, y, beside=survey_columns(model))
 
     def _check_parts(self, codes: Any, numeric: Any) -> None:
         check_container("X", codes)

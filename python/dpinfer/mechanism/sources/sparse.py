@@ -37,6 +37,12 @@ class SparseFeatures:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __getitem__(self, rows: npt.NDArray[np.int64]) -> "SparseFeatures":
+        lengths = np.diff(self.starts)[rows]
+        starts = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+        places = np.repeat(self.starts[rows] - starts[:-1], lengths) + np.arange(starts[-1])
+        return SparseFeatures(self.values[places], self.columns[places], starts, self.n_columns)
+
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """Everything that is read."""

@@ -116,6 +116,11 @@ class PopulationRelease(RegressionSums, PopulationSums):
     meat : (d, d) float64
     meat_stddev : float
     meat_position : (d,) float64
+    strata : (H, d + 1) float64, optional
+        For each stratum the sum of its scores at `meat_position`, shortened with their counts to the norm
+        `strata_bound`, and `strata_unit` times the number of its rows, units or clusters; both per row.  Empty without
+        strata.
+    strata_stddev, strata_unit, strata_bound : float, optional
     names : tuple of str
     n_records : int
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
@@ -136,6 +141,10 @@ class PopulationRelease(RegressionSums, PopulationSums):
     rare: Annotated[FloatArray, Shape("rare rare")] = field(default_factory=no_directions)
     rare_stddev: Annotated[float, POSITIVE] = 1.0
     rare_bound: Annotated[float, POSITIVE] = 1.0
+    strata: Annotated[FloatArray, Shape("strata strata_d")] = field(default_factory=no_directions)
+    strata_stddev: Annotated[float, POSITIVE] = 1.0
+    strata_unit: Annotated[float, POSITIVE] = 1.0
+    strata_bound: Annotated[float, POSITIVE] = 1.0
 
     format_name: ClassVar[str] = "dpinfer-population-release"
 
@@ -145,8 +154,9 @@ class PopulationRelease(RegressionSums, PopulationSums):
         scales, along = np.size(self.scale_scores), len(self.rare)
         if scales not in (0, len(self.localise_scores)):
             raise ValueError(f"scale_scores must be empty, or one for each of localise_scores, got {scales}")
-        weights = np.shape(self.positions)[-1] if along else 0
-        d = self._check_regression(scales=scales, rare=along, rare_d=weights)["d"]
+        weights, strata = np.shape(self.positions)[-1], len(self.strata)
+        sizes = {"rare_d": weights if along else 0, "strata": strata, "strata_d": weights + 1 if strata else 0}
+        d = self._check_regression(scales=scales, rare=along, **sizes)["d"]
         self._check_names(d + (scales > 0))
         self._check_event()
         self._check_guarantee()
@@ -165,7 +175,8 @@ class PopulationRelease(RegressionSums, PopulationSums):
         ]
         localise = list(zip(self.localise_score_stddev, self.localise_bounds, strict=True))
         middle = [*self._bread_sums, *localise] if self.scale_scores.size else [*localise, *self._bread_sums]
-        stddev, norms = np.array([*begin, *middle, *self._score_sums], dtype=np.float64).T
+        strata = [(self.strata_stddev, self.strata_bound)] if self.strata.size else []
+        stddev, norms = np.array([*begin, *middle, *self._score_sums, *strata], dtype=np.float64).T
         return stddev * self.n_records, norms
 
     def __repr__(self) -> str:

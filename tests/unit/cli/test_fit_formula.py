@@ -98,32 +98,35 @@ def test_what_is_not_public_is_refused_before_the_charge(place, capsys, formula,
     assert not account.runs()
 
 
-def test_survey_weights_and_clusters(place, capsys):
+def test_survey_weights_clusters_and_strata(place, capsys):
     rng = np.random.default_rng(4)
     x, heavy = rng.uniform(-3.0, 3.0, N), rng.random(N) < 0.3
     with (place / "people.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["y", "x", "w", "house"])
+        writer.writerow(["y", "x", "w", "house", "region"])
         noise = np.repeat(rng.normal(scale=0.5, size=N // 3), 3)  # of a household
         y, w = np.where(heavy, 3.0, 1.0) * x + noise, np.where(heavy, 4.0, 0.5)
-        writer.writerows(zip(y, x, w, np.arange(N) // 3, strict=True))
+        region = np.array(["a", "b"])[np.arange(N) // 3 % 2]
+        writer.writerows(zip(y, x, w, np.arange(N) // 3, region, strict=True))
     columns = {
         "y": 'kind = "continuous"\nbounds = [-20, 20]',
         "x": 'kind = "continuous"\nbounds = [-3, 3]',
         "w": 'kind = "continuous"\nbounds = [0, 5]\nmean = 1.55\nsd = 1.6',
         "house": 'kind = "ignore"',
+        "region": 'kind = "categorical"\ncategories = ["a", "b"]',
     }
     (place / "schema.toml").write_text("\n".join(f"[columns.{name}]\n{text}" for name, text in columns.items()))
     dpi.PrivacyLedger.create(place / "spent").add_dataset("people", budget=(50.0, 1e-5))
     charged = ["--epsilon", "20", "--ledger", str(place / "spent"), "--dataset", "people", "--overwrite"]
     slopes = []
-    for rest in (["--clusters", "house"], ["--clusters", "house", "--weights", "w"]):
+    for rest in (["--clusters", "house"], ["--clusters", "house", "--weights", "w", "--strata", "region"]):
         assert fit(place, "y ~ x", *charged, *rest) == 0, capsys.readouterr().err
         assert "cluster-robust" in capsys.readouterr().out
         slopes.append(dpi.load_regression(place / "out").coefficients()["x"]["mean"])
     # Weighted means of the slopes 3 and 1: 1.6 and 2.55; standard errors are below 0.05.
     assert slopes == pytest.approx([1.6, 2.55], abs=0.25)
     for rest, said in (
+        (["--strata", "house"], "strata must be a column"),
         (["--weights", "y"], "besides the formula's"),
         (["--clusters", "nobody"], "nobody"),
         (["--weights", "w", "--test", str(place / "people.csv"), "--family", "binomial"], "--test"),

@@ -17,6 +17,7 @@ COLUMNS = {
     "w": {"kind": "continuous", "bounds": [0, 5000], "mean": 1500, "sd": 600},
     "bare": {"kind": "continuous", "bounds": [0, 5000]},
     "house": {"kind": "ignore"},
+    "region": {"kind": "categorical", "categories": ["a", "b", "c", "d"]},
 }
 SCHEMA = Schema.from_dict({"table": {"missing": "drop"}, "columns": COLUMNS})
 
@@ -27,7 +28,8 @@ def table(rng, size=3000):
     heavy = rng.random(size) < 0.3
     y = np.where(heavy, 3.0, 1.0) * x + 0.5 * rng.normal(size=size)
     house = [f"h{place // 3}" for place in range(size)]
-    return {"y": y, "x": x, "w": np.where(heavy, 4000.0, 500.0), "bare": x, "house": house}
+    region = np.array(list("abcd"))[np.arange(size) % 4]
+    return {"y": y, "x": x, "w": np.where(heavy, 4000.0, 500.0), "bare": x, "house": house, "region": region}
 
 
 def fitted(data, **options):
@@ -99,6 +101,11 @@ def test_files_have_the_bits_of_mappings(rng, tmp_path):
         ({"weights": "none"}, ValueError, "weights must be a continuous column"),
         ({"weights": "w", "family": "negativebinomial"}, ValueError, "for a family"),
         ({"unit": "house"}, TypeError, "unit must be Units"),
+        ({"strata": 3}, TypeError, "strata must be the name"),
+        ({"strata": "house"}, ValueError, "strata must be a column"),
+        ({"strata": "region", "family": "negativebinomial"}, ValueError, "for a family"),
+        ({"strata": "region", "target": "model"}, ValueError, "target must be"),
+        ({"strata": "region", "unknown": ["n_records"]}, ValueError, "must be None with unknown"),
         ({"unit": Units([1, 2], max_rows=2.0)}, TypeError, "name of a column"),
         ({"unit": Units("nobody", max_rows=2.0)}, SchemaError, "column of the schema"),
         ({"unit": Units("house", max_rows=2.0), "method": "dpvi"}, ValueError, "with unit"),
@@ -118,3 +125,16 @@ def test_a_row_that_is_nobodys_is_refused(rng):
     data["house"][7] = None
     with pytest.raises(RecordError, match="a row lacks it"):
         fitted(data, unit=Units("house", max_rows=3.0), n_records=33)
+
+
+@pytest.mark.parametrize("options", [{}, {"weights": "w"}, {"clusters": "house", "weights": "w"}])
+def test_differences_between_strata_do_not_widen_intervals(rng, tmp_path, options):
+    """The intercept's standard error is that within regions, whose means differ by twice the error."""
+    data = table(rng)
+    data["house"] = [f"{label}{place // 12}" for place, label in enumerate(data["region"])]
+    data["y"] = data["y"] + np.array([3.0, -1.0, 1.0, -3.0])[np.arange(3000) % 4]
+    plain, found = fitted(data, **options), fitted(data, strata="region", path=tmp_path / "fit", **options)
+    wide, narrow = (fit.coefficients()["intercept"]["sd"] for fit in (plain, found))
+    assert narrow < 0.75 * wide
+    assert "within strata" in str(found.summary())
+    assert dpi.load_regression(tmp_path / "fit").design.strata == "region"

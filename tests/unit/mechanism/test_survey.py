@@ -1,4 +1,4 @@
-"""Survey weights and clusters: against weighted and cluster-robust estimates without noise, layouts, refusals."""
+"""Survey weights, clusters and strata: against estimates without noise and their errors, layouts, refusals."""
 
 from dataclasses import replace
 
@@ -8,12 +8,15 @@ import pytest
 import dpinfer as dpi
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
+from dpinfer.inference.newton.population import BetweenStrata
 from dpinfer.mechanism import Clusters, RowSource, Units, _native
 from dpinfer.mechanism.newton.joint import (
     CLUSTER_NORM,
     ClusterProducts,
     ClusterSizes,
     JointScores,
+    StratumScores,
+    StratumUnits,
     UnitProducts,
     UnitScores,
     UnitSizes,
@@ -281,3 +284,128 @@ def test_clusters_are_refused_where_they_say_nothing(rng):
         dpi.run_newton(model, X, y, unit=Clusters(cluster), **(run | {"plan": blanked}))
     with pytest.raises(ValueError, match="clusters must be False for target 'model'"):
         dpi.plan_fit(model, epsilon=1.0, delta=1e-5, n_records=100, response_scale=1.0, target="model", clusters=True)
+
+
+def stratified(rng, size, clusters=1):
+    """Strata of equal size whose means of the response differ, rows of a cluster alike, and weights."""
+    stratum = np.arange(size // clusters) % 8
+    place = np.repeat(stratum, clusters)
+    X = rng.normal(size=(size, 2))
+    y = X @ [0.5, -0.3] + np.array([1.5, -1.0, 0.3, -0.4, 1.0, -1.5, 0.6, -0.5])[place] + rng.normal(size=size)
+    y = y + 0.5 * np.repeat(rng.normal(size=size // clusters), clusters)
+    return X, y, 1500.0 * (0.7 + 0.2 * (place % 3)), place
+
+
+def by_formula(kind, X, y, weights, groups, strata):
+    """Return the standard errors of R's svyglm: sums by group about the means of strata, times n / (n - 1)."""
+    exact, alone = reference(kind, X, y, weights, groups)
+    design = np.column_stack((X, np.ones(len(X))))
+    eta = design @ exact
+    mean, slope = (eta, np.ones(len(y))) if kind == "LinearRegression" else (1.0 / (1.0 + np.exp(-eta)), None)
+    slope = mean * (1.0 - mean) if slope is None else slope
+    bread = np.linalg.inv((design * (weights * slope)[:, None]).T @ design)
+    sums = np.zeros((groups.max() + 1, 3))
+    np.add.at(sums, groups, design * (weights * (y - mean))[:, None])
+    own = np.zeros(len(sums), dtype=int)
+    own[groups] = strata
+    meat = sum(np.cov(sums[own == place].T) * np.sum(own == place) for place in np.unique(own))
+    return exact, np.sqrt(np.diag(bread @ meat @ bread)), alone
+
+
+@pytest.mark.parametrize("how", ["rows", "weights", "clusters", "units"])
+def test_with_much_budget_strata_have_the_errors_of_the_survey_package(how, rng, tmp_path):
+    """Without them the intercept's is a fifth wider, or more."""
+    m = 4 if how in ("clusters", "units") else 1
+    X, y, weights, place = stratified(rng, 8000, m)
+    weights = weights if how == "weights" else np.full(8000, 1500.0)
+    groups = np.repeat(np.arange(8000 // m), m)
+    unit = {"clusters": Clusters(groups), "units": Units(groups, max_rows=4.0)}.get(how)
+    given = {"weights": replace(WEIGHTS, strata=8), "unit": unit, "n_records": 2000 if how == "units" else 8000}
+    made = release("LinearRegression", X, np.column_stack((y, weights, place)), epsilon=1000.0, **given)
+    found = dpi.noise_aware_posterior(made)
+    exact, stddev, alone = by_formula("LinearRegression", X, y, weights, groups, place)
+    np.testing.assert_array_less(np.abs(found.mean[:3] - exact), 0.2 * stddev)
+    np.testing.assert_allclose(found.stddev[:3], stddev, rtol=0.03)
+    assert alone[2] > 1.2 * stddev[2]
+    assert "within strata" in found.diagnostics.verdict
+    made.save(tmp_path / "strata.release")
+    again = dpi.noise_aware_posterior(dpi.load_release(tmp_path / "strata.release"))
+    np.testing.assert_array_equal(again.interval(0.9), found.interval(0.9))
+    with pytest.raises(ValueError, match="more noise"):
+        made.replace(strata_bound=2.0 * made.strata_bound)
+
+
+def test_strata_that_noise_hides_change_little(rng):
+    """Noise alone is not taken for differences: intervals are at most a little narrower than those without strata."""
+    X, y, weights, place = stratified(rng, 4000)
+    given = {"n_records": 4000, "epsilon": 0.5}
+    found, plain = (
+        dpi.noise_aware_posterior(release("LinearRegression", X, np.column_stack(y_and), weights=own, **given))
+        for y_and, own in (((y, weights, place), replace(WEIGHTS, strata=40)), ((y, weights), WEIGHTS))
+    )
+    assert "do not stand out" in found.diagnostics.verdict
+    assert np.all(found.stddev[:3] > 0.9 * plain.stddev[:3])
+
+
+@pytest.mark.parametrize("size", [3, 8])
+def test_what_is_between_strata_is_what_formulas_say_and_noise_is_not_taken_for_it(rng, size):
+    n, d = 60, 4
+    scores = rng.normal(size=(size, n, d)) + 0.5 * rng.normal(size=(size, 1, d))
+    flat = scores.reshape(-1, d)
+    sums, shares = scores.sum(axis=1) / len(flat), np.full(size, 1.0 / size)
+    exact = sum(np.cov(own.T) * n for own in scores) / len(flat)
+    within, _ = BetweenStrata.of(sums, shares, 0.0, 0.0, len(flat)).taken_off(flat.T @ flat / len(flat), 0.0)
+    # Fewer strata than coefficients: noise is as good as none, and the factor n / (n - 1) is that of what is shown.
+    np.testing.assert_allclose(within, exact, rtol=1e-9 if size > d else 0.05, atol=0.0 if size > d else 0.05)
+    noisy = [
+        BetweenStrata.of(0.02 * rng.normal(size=(size, d)), shares, 0.02, 0.001, 1000).shown.any() for _ in range(400)
+    ]
+    # At most exp(-2), by the proof; in 4000 runs with another seed none.
+    assert np.mean(noisy) < 0.03
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_row_moves_the_sums_of_strata_by_no_more_than_is_said(rng, grouped):
+    """In its stratum or to another one, in an old cluster or a new one; a cluster may have rows in two strata."""
+    model = dpi.models.LinearRegression(3, survey_weights=SurveyWeights(1.0, strata=3))
+    scores = JointScores(np.eye(3), np.zeros(3), "gaussian", 1.5)
+    query = StratumUnits.of(scores, 3, 4.0) if grouped else StratumScores.of(scores, 3)
+
+    def integers(X, y, place, cluster):
+        total = _native.PartialSum(length=query.length, max_norm=query.max_norm)
+        both = np.column_stack((y, np.ones(len(y)), place))
+        units = Clusters(cluster) if grouped else None
+        open_records(model, X, both, Adjacency.ADD_REMOVE, n_threads=1, units=units).add(total, query)
+        return np.array(total.integers, dtype=object), total.lattice_step
+
+    largest = 0.0
+    for _ in range(60):
+        n = int(rng.integers(2, 12))
+        X, y = rng.normal(size=(n, 3)) * 3.0, rng.normal(size=n) * 3.0
+        X, y = (np.abs(X), np.abs(y)) if rng.random() < 0.5 else (X, y)
+        place, cluster = rng.integers(0, 3, n), rng.integers(0, 3, n)
+        whole, step = integers(X, y, place, cluster)
+        rest, _ = integers(X[1:], y[1:], place[1:], cluster[1:])
+        moved, _ = integers(X, y, np.concatenate(((place[:1] + 1) % 3, place[1:])), cluster)
+        for other, factor in ((rest, 1.0), (moved, 2.0)):
+            assert sum(int(k) ** 2 for k in whole - other) <= (factor * query.max_norm / step) ** 2
+        largest = max(largest, float(np.sqrt(float(sum(int(k) ** 2 for k in whole - rest)))) * step)
+    assert largest > 0.9 * query.max_norm
+
+
+def test_strata_of_streams_and_sparse_rows_have_the_bits_of_arrays(rng):
+    X, y, weights, place = stratified(rng, 3000)
+    X[rng.random(X.shape) < 0.5] = 0.0
+    both = np.column_stack((y > 0.0, weights, place))
+    sparse = pytest.importorskip("scipy.sparse").csr_array(X)
+    source = RowSource(lambda: ((X[k : k + 700], both[k : k + 700]) for k in range(0, 3000, 700)), 2)
+    given = {"n_records": 3000, "epsilon": 2.0, "weights": replace(WEIGHTS, strata=8)}
+    whole = release("LogisticRegression", X, both, **given)
+    for other in (release("LogisticRegression", sparse, both, **given), _streamed(source, **given)):
+        np.testing.assert_array_equal(whole.strata, other.strata)
+    with pytest.raises(RecordError, match="strata in its third column"):
+        release("LogisticRegression", X, both + [0.0, 0.0, 1.0], **given)
+    with pytest.raises(RecordError, match="three columns"):
+        release("LogisticRegression", X, both[:, :2], **given)
+    with pytest.raises(ValueError, match="strata must"):
+        SurveyWeights(1.0, strata=1001)

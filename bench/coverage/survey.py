@@ -167,14 +167,12 @@ def run_survey(survey: Survey, runs: int, *, of_rows: bool = False) -> dict[str,
         estimate, stddev = estimated(cell.family, X[rows], y[rows], w, cluster, where if strata else None)
         _, ignoring = estimated(cell.family, X[rows], y[rows], w, cluster)
         response = np.column_stack((y[rows], w, np.repeat(where, m))[: 3 if strata else 2]) if given else y[rows]
-        unit: dict[str, Any] = {"unit": Units(cluster, max_rows=float(m))} if m > 1 else {}
-        if of_rows:
-            unit = {"unit": Clusters(cluster)}
+        whose = Clusters(cluster) if of_rows else Units(cluster, max_rows=float(m)) if m > 1 else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             release = dpi.run_newton(
                 model, X[rows], response, plan=plan, n_records=n, n_threads=1,
-                random_source=InsecureRNG(1000 * cell.index + index), **options, **unit,
+                random_source=InsecureRNG(1000 * cell.index + index), unit=whose, **options,
             )  # fmt: skip
             posterior = dpi.noise_aware_posterior(release)
         low, high = posterior.interval(0.9)[:, : truth.size]
@@ -188,8 +186,8 @@ def run_survey(survey: Survey, runs: int, *, of_rows: bool = False) -> dict[str,
                 "flagged": bool(posterior.diagnostics.warnings) or posterior.diagnostics.n_unresolved > 0,
             }
         )
-    return {"index": cell.index, "epsilon": cell.epsilon, "source": cell.source, "family": cell.family, "strata": strata,
-            "n": n_units * m, "d": truth.size, "weighted": survey.weighted, "rows": m, "runs": found}  # fmt: skip
+    return {"index": cell.index, "epsilon": cell.epsilon, "source": cell.source, "family": cell.family, "runs": found,
+            "n": n_units * m, "d": truth.size, "weighted": survey.weighted, "rows": m, "strata": strata}  # fmt: skip
 
 
 def report(folder: Path, listed: bool) -> None:

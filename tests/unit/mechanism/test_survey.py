@@ -404,7 +404,7 @@ def test_strata_of_streams_and_sparse_rows_have_the_bits_of_arrays(rng):
     for other in (release("LogisticRegression", sparse, both, **given), _streamed(source, **given)):
         np.testing.assert_array_equal(whole.strata, other.strata)
     with pytest.raises(RecordError, match="strata in its third column"):
-        release("LogisticRegression", X, both + [0.0, 0.0, 1.0], **given)
+        release("LogisticRegression", X, both + np.array([0.0, 0.0, 1.0]), **given)
     with pytest.raises(RecordError, match="three columns"):
         release("LogisticRegression", X, both[:, :2], **given)
     with pytest.raises(ValueError, match="strata must"):

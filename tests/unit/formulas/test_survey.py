@@ -129,7 +129,7 @@ def test_a_row_that_is_nobodys_is_refused(rng):
 
 @pytest.mark.parametrize("options", [{}, {"weights": "w"}, {"clusters": "house", "weights": "w"}])
 def test_differences_between_strata_do_not_widen_intervals(rng, tmp_path, options):
-    """The intercept's standard error is that within regions, whose means differ by more than all else.
+    """The intercept's standard error is that within regions, whose means differ by more than all else."""
     data = table(rng)
     data["house"] = [f"{label}{place // 12}" for place, label in enumerate(data["region"])]
     data["y"] = data["y"] + np.array([6.0, -2.0, 2.0, -6.0])[np.arange(3000) % 4]

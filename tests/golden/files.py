@@ -41,6 +41,7 @@ def releases():
     newton = {"target_epsilon": 1.0, "target_delta": 1e-5, "n_records": 60}
     population = dpi.plan_newton(logistic, target="population", **newton)
     own = {"target": "population", **newton}
+    surveyed = dpi.models.LogisticRegression(2, survey_weights=dpi.models.SurveyWeights(1.0, strata=3))
     code = dpi.models.from_gradient(_gradient, 2, n_features=2, sampler=_sampler, response="binary")
     people = dpi.models.PersonModel("gaussian", ("a", "b"), max_rows=3, mean_rows=3.0, features=X)
     sites = [
@@ -58,6 +59,13 @@ def releases():
             y,
             plan=dpi.plan_newton(logistic, clusters=True, **own),
             unit=Clusters(np.arange(60) // 3),
+            **common,
+        ),
+        "strata": dpi.run_newton(
+            surveyed,
+            X,
+            np.column_stack((y, np.ones(60), np.arange(60) % 3)),
+            plan=dpi.plan_newton(surveyed, **own),
             **common,
         ),
         "people": dpi.run_newton(

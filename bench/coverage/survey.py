@@ -223,9 +223,10 @@ def check() -> None:
     for family in KINDS:
         people = population(replace(survey, cell=replace(survey.cell, family=family)))
         assert people is not None
-        X, y, weights, stratum = (part[:3000] for part in people)
-        cluster = np.arange(len(y)) // survey.rows
-        stratum = stratum[: cluster[-1] + 1]
+        chosen = np.linspace(0, len(people[3]) - 1, 300).astype(int)
+        cluster, stratum = np.repeat(np.arange(300), survey.rows), people[3][chosen]
+        X, y, weights = (part.reshape(len(people[3]), survey.rows, -1)[chosen] for part in people[:3])
+        X, y, weights = X.reshape(len(cluster), -1), y.ravel(), weights.ravel()
         found, stddev = estimated(family, X, y, weights, cluster, stratum)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "sample.csv"

@@ -15,7 +15,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import Rows
 from dpinfer.mechanism.newton.own_rows import OwnQuery
-from dpinfer.mechanism.sums.parts import integers_of_part
+from dpinfer.mechanism.sums.parts import add_in_place
 
 # In units of the norm that a sum holds its contributions to: a lattice step at most, and what floating point adds to
 # products of up to 2000 coordinates.  A sum shortens what is within a millionth of that norm: parts are smaller.
@@ -171,13 +171,11 @@ class StratumScores:
 
     def add(self, total: _native.PartialSum, rows: Rows) -> None:
         """Add all records to `total`."""
-        made = np.zeros((self.n_strata, self.scores.length + 1), dtype=np.int64)
         for stratum, n_rows, of_stratum in rows.by_stratum():
             part = _native.PartialSum(length=self.scores.length, max_norm=self.scores.max_norm)
             self.scores.add(part, of_stratum)
-            made[stratum, :-1] = integers_of_part(part)
-            made[stratum, -1] = n_rows * math.floor(self.unit / part.lattice_step)
-        total.merge(made.ravel())
+            count = n_rows * math.floor(self.unit / part.lattice_step)
+            add_in_place(total, part, stratum * (self.scores.length + 1), count)
 
 
 @dataclass(frozen=True, eq=False)

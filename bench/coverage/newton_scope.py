@@ -24,6 +24,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -300,14 +301,12 @@ def _report_flags(own: list[Result]) -> None:
         print(f"  above 5% in {np.mean(errors > 0.05):.3f}")
 
 
-def of_run(**changes: Any) -> tuple[Any, str, Any]:
-    """Return what sets chosen numbers of a run."""
-    return run_tuning, "TUNING", replace(run_tuning.TUNING, **changes)
+def chosen_by(module: Any, **changes: Any) -> tuple[Any, str, Any]:
+    """Return what sets chosen numbers of a run or a posterior."""
+    return module, "TUNING", replace(module.TUNING, **changes)
 
 
-def of_posterior(**changes: Any) -> tuple[Any, str, Any]:
-    """Return what sets chosen numbers of a posterior."""
-    return posterior_tuning, "TUNING", replace(posterior_tuning.TUNING, **changes)
+of_run, of_posterior = partial(chosen_by, run_tuning), partial(chosen_by, posterior_tuning)
 
 
 def evenly(rounds: int | None, table: tuple[tuple[float, tuple[float, ...]], ...]) -> Any:

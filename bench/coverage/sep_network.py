@@ -11,25 +11,83 @@ of the training records takes the place of the test records.  Means and standard
 """
 
 import argparse
+import gzip
+import json
 import math
+import os
 import time
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 import dpinfer as dpi
-import uci_splits
 from dpinfer.inference import network_posterior
 from dpinfer.lab.baselines import NetworkVISettings, run_network_sep, run_network_vi
-from dpinfer.mechanism import (
-    NetworkSettings,
-    network_plan_arguments,
-    run_network_dp_sep,
-)
+from dpinfer.mechanism import NetworkSettings, network_plan_arguments, run_network_dp_sep
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.testing import InsecureRNG
 
-HIDDEN = {"protein": 100}
-SETS = ("naval", "kin8nm", "power", "wine", "protein")
+FILES = {
+    "naval": "naval-propulsion-plant", "kin8nm": "kin8nm", "power": "power-plant", "wine": "wine-quality-red",
+    "protein": "protein-tertiary-structure"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Split:
+    """Standardised training records, test records in the same features, and the response's location and scale.
+
+    As in the published benchmark, means and standard deviations are those of the training records.  For a private
+    method that is a (small, unaccounted) leak which public bounds would avoid; it is made here because the published
+    numbers make it, and stated next to every table.
+    """
+
+    X: np.ndarray
+    y: np.ndarray
+    test_features: np.ndarray
+    test_response: np.ndarray
+    loc: float
+    scale: float
+
+    def rmse(self, mean):
+        return float(np.sqrt(np.mean((self.test_response - self.loc - self.scale * mean) ** 2)))
+
+    def held_out(self, seed, share=0.1):
+        """Return the split of the training records alone, for choices that must not see the test records."""
+        order = np.random.default_rng(seed).permutation(self.y.size)
+        test, train = np.split(order, [round(share * self.y.size)])
+        response = self.loc + self.scale * self.y
+        return Split(self.X[train], self.y[train], self.X[test], response[test], self.loc, self.scale)
+
+    def log_likelihood(self, mean, variance):
+        error = self.test_response - self.loc - self.scale * mean
+        total = self.scale**2 * variance
+        return float(np.mean(-0.5 * np.log(2 * np.pi * total) - 0.5 * error**2 / total))
+
+
+def load(name):
+    """Return the set's published 90/10 split number k as a function, and how many there are."""
+    folder = os.environ.get("DPINFER_DATA")
+    if not folder:
+        raise SystemExit("set DPINFER_DATA to the folder with the UCI files (see docs/dp-sep-network.md)")
+    base = Path(folder) / FILES[name]
+    with gzip.open(f"{base}.csv.gz", "rt") as stream:
+        table = np.loadtxt(stream, delimiter=",", skiprows=1)
+    with gzip.open(f"{base}.splits.json.gz", "rt") as stream:
+        splits = json.load(stream)
+
+    def split(k):
+        train, test = np.array(splits[k]["train"]), np.array(splits[k]["test"])
+        X, y = table[:, :-1], table[:, -1]
+        loc, scale = X[train].mean(0), X[train].std(0)
+        scale = np.where(scale > 1e-10 * np.maximum(1.0, np.abs(loc)), scale, 1.0)
+        y_loc, y_scale = float(y[train].mean()), float(y[train].std())
+        X, standard = np.ascontiguousarray((X - loc) / scale), (y[train] - y_loc) / y_scale
+        return Split(X[train], standard, X[test], y[test], y_loc, y_scale)
+
+    return split, len(splits)
+
+
 # epochs, batch size, rate, noise precision, prior precision, KL weight, and for DP-VI the clipping norm.
 VI_SETTINGS = {
     "naval": (100, 100, 1e-4, 20.0, 1.0, 1.0, 5.0),
@@ -104,7 +162,7 @@ def point_estimate(split, hidden, seed):
 
 
 def network(name, split, **prior):
-    return BayesianNeuralNetwork(split.X.shape[1], HIDDEN.get(name, 50), **prior)
+    return BayesianNeuralNetwork(split.X.shape[1], 100 if name == "protein" else 50, **prior)
 
 
 def dp_sep(name, split, seed, epsilon, plans, settings=None, threads=None):
@@ -153,7 +211,7 @@ def fit(method, name, split, seed, arguments, plans):
     if method == "lsq":
         return least_squares(split)
     if method == "point":
-        return point_estimate(split, HIDDEN.get(name, 50), seed)
+        return point_estimate(split, 100 if name == "protein" else 50, seed)
     if method == "vi":
         weights = variational(name, split, seed, arguments, plans, False, 1e-3)
     elif method in ("dp_vi", "dp_vi_fast"):
@@ -173,7 +231,7 @@ def fit(method, name, split, seed, arguments, plans):
 def table(arguments):
     plans = {}
     for name in arguments.sets.split(","):
-        split_of, available = uci_splits.load(name)
+        split_of, available = load(name)
         n_splits = min(arguments.splits, available)
         print(f"\n{name}: {n_splits} splits, epsilon {arguments.epsilon:g}, {arguments.passes} passes", flush=True)
         print(f"{'':16s}      RMSE       sd  published       sd   log-lik      sd  published")
@@ -207,7 +265,7 @@ def clipping(arguments):
     """Tables 8 and 9: DP-SEP against the clipping norm, the rest of the rule as it is."""
     plans = {}
     for name in arguments.sets.split(","):
-        split_of, available = uci_splits.load(name)
+        split_of, available = load(name)
         n_splits = min(arguments.splits, available)
         rule_norm = NetworkSettings.rule(split_of(0).X.shape[0], arguments.epsilon).max_site_norm
         print(f"\n{name}: DP-SEP at epsilon {arguments.epsilon:g}, {n_splits} splits; the rule's C is {rule_norm:.2f}")
@@ -232,7 +290,7 @@ def clipping(arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--sets", default=",".join(FILES))
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--epsilon", type=float, default=1.0)
@@ -242,7 +300,7 @@ def main():
     parser.add_argument("--clipping", default="")
     parser.add_argument("--threads", type=int, default=None)
     arguments = parser.parse_args()
-    print("inputs and responses standardised by the training records, as published (see bench/coverage/uci_splits.py)")
+    print("inputs and responses standardised by the training records, as published (see bench/coverage/py)")
     if arguments.clipping:
         clipping(arguments)
     else:

@@ -2,12 +2,10 @@
 
     python bench/speed/build_time.py
 
-Copies what git tracks to an empty folder, and runs the README's two commands there in a new virtual environment, each
-with the index and cache that pip has.  Then it builds an sdist and a wheel, and installs the wheel, and the sdist with
-the wheels beside it, each in another environment.  Nothing of the build is taken from ccache.
+Copies what git tracks to an empty folder, and runs the README's two commands there in a new virtual environment.  Then
+it builds an sdist and a wheel, and installs the wheel, and both, in others.  Nothing of the build is from ccache.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -21,15 +19,15 @@ ROOT = Path(__file__).parents[2]
 
 
 def timed(what, command, folder):
-    """Run a command and print its seconds, with the load of the machine before it."""
+    """Run a command and print its seconds."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SKBUILD_BUILD_DIR")}
-    load, start, before = os.getloadavg()[0], time.perf_counter(), processor_seconds()
+    start, before = time.perf_counter(), processor_seconds()
     done = subprocess.run(
         command, cwd=folder, env=environment | {"CCACHE_DISABLE": "1"}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     clock, used = time.perf_counter() - start, processor_seconds() - before
-    print(f"{what:<40s} {clock:6.1f} s, {used:6.1f} s of the processor, load before it {load:.1f}", flush=True)
+    print(f"{what:<40s} {clock:6.1f} s, {used:6.1f} s of the processor", flush=True)
 
 
 def environment(folder):
@@ -39,7 +37,6 @@ def environment(folder):
 
 
 def main():
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         clone, dist = place / "dpinfer", place / "dist"
@@ -53,11 +50,9 @@ def main():
             timed(what, [python, "-m", "pip", "install", ".[test]"], clone)
         subprocess.run([python, "-m", "pip", "install", "-q", "build"], check=True)
         timed("sdist, and a wheel from it", [python, "-m", "build", "-o", dist, "."], clone)
-        found = {"the wheel": next(dist.glob("*.whl")), "dpinfer, sdist and wheel found": f"--find-links={dist}"}
-        for number, (what, argument) in enumerate(found.items()):
-            python = environment(place / str(number))
-            wanted = [argument, "dpinfer"] if number else [argument]
-            timed(f"pip install {what}", [python, "-m", "pip", "install", *wanted], place)
+        wheel = next(dist.glob("*.whl"))
+        for what, wanted in (("the wheel", [wheel]), ("both", [f"--find-links={dist}", "dpinfer"])):
+            timed(f"pip install, {what}", [environment(place / what), "-m", "pip", "install", *wanted], place)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ MUTANTS = replay_mutants.MUTANTS | OWN_NEWTON_MUTANTS
 
 # What takes a source of noise or reads records, and is not replayed, with the reason.
 NOT_REPLAYED = {
+    "dpinfer.estimators.classifiers.Classifier": "a base without a model: the replays of each classifier run it",
     "dpinfer.auditing.audit.audit": "its records are made up",
     "dpinfer.auditing.one_run.audit_one_run": "its records are made up",
     "dpinfer.fitting.unknown.release_numbers": "the replays of dpinfer.fit and of the estimators run it",

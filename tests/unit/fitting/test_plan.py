@@ -313,3 +313,13 @@ def test_a_public_mean_of_rare_outcomes_widens_what_is_predicted():
         dpi.models.LogisticRegression(3, response_mean=1.5)
     with pytest.raises(TypeError, match="response_mean must be None"):
         dpi.models.LinearRegression(3, response_mean=1.5)
+
+
+def test_columns_that_determine_each_other_are_told():
+    """Two indicators of which one is always 1, beside an intercept: maximum likelihood has no single solution."""
+    moments = np.diag([0.5, 0.5, 1.0])
+    moments[2, :2] = moments[:2, 2] = 0.5
+    model = dpi.models.LogisticRegression(2, fit_intercept=True, feature_moments=moments)
+    robust = next(item for item in dpi.plan_fit(model, **PUBLIC).choice.candidates if item.target == "population")
+    assert math.isnan(robust.predicted_width)
+    assert robust.reason.startswith("columns determine each other")

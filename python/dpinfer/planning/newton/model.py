@@ -58,7 +58,8 @@ def predict_population(
     Returns
     -------
     (n_coef,) array
-        Relative to the robust interval without privacy; for features with the model's public moments.
+        Relative to the robust interval without privacy; for features with the model's public moments.  Raises
+        ValueError if columns determine each other, as all categories beside an intercept do.
 
     Notes
     -----
@@ -67,7 +68,10 @@ def predict_population(
     rng = np.random.default_rng(_SANDWICH_SEED)
     design = model.reference_design(_SANDWICH_RECORDS, rng)
     residual, slope = _records(model, design, predictor_spread, rng)
-    root = np.linalg.inv(np.linalg.cholesky((design * slope[:, None]).T @ design / len(design)))
+    try:
+        root = np.linalg.inv(np.linalg.cholesky((design * slope[:, None]).T @ design / len(design)))
+    except np.linalg.LinAlgError:
+        raise ValueError("columns determine each other: without a prior there is no single solution") from None
     z = design @ root.T
     lengths = np.sqrt(slope) * np.linalg.norm(z, axis=1)
     scale = np.full(model.n_coef, model.prior_scale)

@@ -112,13 +112,14 @@ class SampledSession {
   }
 
  protected:
-  SampledSession(const KernelTable& kernels, double sample_rate, double max_norm, const RandomKey& key, int n_threads)
-      : sum_(kernels, max_norm, key, n_threads), threshold_(SampleThreshold::from_rate(sample_rate)) {}
-
   PrivateSum sum_;
   SampleThreshold threshold_;
 
  private:
+  friend Session;  // no other class can be built on this base
+  SampledSession(const KernelTable& kernels, double sample_rate, double max_norm, const RandomKey& key, int n_threads)
+      : sum_(kernels, max_norm, key, n_threads), threshold_(SampleThreshold::from_rate(sample_rate)) {}
+
   const Session& self() const { return static_cast<const Session&>(*this); }
 };
 

@@ -73,7 +73,7 @@ _GROWTH = 1.3, 2.0  # ends of the factor by which draws grow
 _SETS = 32  # independent sets of draws
 _CHAINS, _WARM_UP = 8, 100  # of a set, where a sampler draws; its steps before, unless the request has others
 _ENTRIES, _DRAWN, _NORMAL = 50_000, (16, 64), (1, 16)  # draws of a set: as many as entries allow, where drawn or not
-_KEPT, _MOST = (3_000_000, 20_000_000), 24_576  # entries of factors: while draws cost little, in all (160 MB); draws
+_KEPT, _MOST = (3_000_000, 20_000_000), (24_576, 98_304)  # entries of factors, draws: while they cost little; in all
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def mixture_of(scores: LinearScores | BoundedScores, request: NewtonRequest) -> 
     if errors and errors.hidden:
         errors.draw(_SETS * _DRAWN[0], _SETS, np.random.default_rng(request.seed))
         errors.hidden *= errors.counted >= tuning.TUNING.definite
-    few, most = (max(min(entries // d**2, _MOST) // size, 1) for entries in _KEPT)
+    few, most = (max(min(entries // d**2, draws) // size, 1) for entries, draws in zip(_KEPT, _MOST, strict=True))
     kept: list[tuple[FloatArray, ...]] = []
     wanted = 1
     while True:

@@ -412,7 +412,7 @@ class ErrorDraws(ErrorLaw):
 
 
 def _again(log_weight: FloatArray, size: int, sets: int, rng: np.random.Generator) -> IntArray:
-    """Return which of all draws are drawn again, (size,), in proportion to their weights in each of the sets."""
+    """Return indices of draws, (size,): each set is resampled in proportion to its weights."""
     by_set = log_weight.reshape(-1, sets)
     ends = np.cumsum(np.exp(by_set - by_set.max(axis=0)), axis=0)
     ends = (ends / ends[-1] + np.arange(sets)).T.ravel()

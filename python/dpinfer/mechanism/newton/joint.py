@@ -142,7 +142,7 @@ class Sizes(_AtPoint):
 class StratumScores:
     """The score r z of a row, and a count, in the place of its stratum: a row moves one stratum.
 
-    The score is shortened so far that its lattice is that of both together.
+    The score is shortened until score and count have one lattice.
     """
 
     scores: JointScores

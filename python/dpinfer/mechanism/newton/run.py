@@ -39,8 +39,8 @@ from dpinfer.release.newton.linear import NewtonRelease, SumsOfPasses
 from dpinfer.release.newton.own import OwnNewtonRelease
 from dpinfer.release.newton.population import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
 
-# Range of declared sizes: bounds of contributions, their lattice and their noise stay well inside of doubles.
 _STRATIFIED = 2  # numbers beside a response: its weight and its stratum
+# Range of declared sizes: bounds of contributions, their lattice and their noise stay well inside of doubles.
 _LARGEST_SIZE, _LARGEST_RESPONSE, _LARGEST_SQUARED = 1e30, 1e25, 1e10
 
 

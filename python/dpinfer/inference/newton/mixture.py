@@ -96,7 +96,6 @@ def mixture_of(scores: LinearScores | BoundedScores, request: NewtonRequest) -> 
         If the error stays larger, unless `check_convergence` is False or `fallback` allows a warning.
     """
     report = resolve_progress(request.progress, "posterior")
-    report(0, 100)
     d, rng = len(scores.noisy), np.random.default_rng(request.seed)
     middle = scores.middle()
     law = MomentsLaw(scores.noisy, scores.stddev, middle.mean_scores(scores.whitening))
@@ -115,12 +114,13 @@ def mixture_of(scores: LinearScores | BoundedScores, request: NewtonRequest) -> 
     few, most = (max(min(entries // d**2, draws) // size, 1) for entries, draws in zip(_KEPT, _MOST, strict=True))
     kept: list[tuple[FloatArray, ...]] = []
     wanted = 1
+    report(0, most)
     while True:
         while len(kept) < wanted:
             draws = errors.draw(size, _SETS, rng) if errors else law.normal(size, _SETS, rng)
             given = scores.given(draws, rng)
             kept.append((*_normal_laws(given), given.misfit))
-            report(min(100 * len(kept) // most, 99), 100)
+            report(min(len(kept), most - 1), most)
         location, variance, factor, misfit = (np.concatenate(part) for part in zip(*kept, strict=True))
         error = monte_carlo_error(location, variance, _SETS)
         worst = float(np.max(error.quantile))
@@ -130,7 +130,7 @@ def mixture_of(scores: LinearScores | BoundedScores, request: NewtonRequest) -> 
             break
         growth = float(np.clip(1.2 * (worst / aim) ** 2, *_GROWTH))
         wanted = min(math.ceil(growth * wanted), end)
-    report(100, 100)
+    report(most, most)
     if errors is None and hidden:
         worst = max(worst, tuning.TUNING.rough)
         error = replace(error, quantile=np.maximum(error.quantile, worst))

@@ -218,8 +218,8 @@ def plan_fit(
     model : Model
     epsilon : float
         Privacy budget, positive.
-    delta : float in (0, 1)
-        Not needed, and not spent, by a one-shot statistic.
+    delta : float in [0, 1)
+        Not needed, and not spent, by a one-shot statistic: the other methods refuse 0.
     n_records : int
         A *public* number of records.
     method : {"auto", "newton", "statistic", "dpvi", "sep"}
@@ -300,6 +300,8 @@ def plan_fit(
         # Stated once, below.
         warnings.simplefilter("ignore", WeakGuaranteeWarning)
         plans, candidates = _candidates(public, methods)
+    if not plans and not public.delta:
+        raise ValueError(f"delta must be positive: no method fits a {type(model).__name__} with delta = 0")
     if target == POPULATION and not any(aim == POPULATION for _, aim in plans):
         raise ValueError(f"target must be 'auto' or 'model' for a {type(model).__name__}: it has no population target")
     if not plans:
@@ -329,6 +331,8 @@ def _candidates(public: Target, methods: Mapping[str, Method]) -> tuple[Plans, l
     for name, aim in [(own, aim) for own in methods for aim in _aims(methods[own], public, both=usable)]:
         method, target = methods[name], replace(public, estimand=aim) if aim else public
         try:
+            if not target.delta and "pure" not in method.offers:
+                raise DoesNotApplyError("delta must be positive")
             plans[name, aim] = method.plan(target)
         except DoesNotApplyError as error:
             candidates.append(Candidate(method=name, applies=False, reason=str(error), target=aim))
@@ -381,7 +385,7 @@ def _target(
     return Target(
         model=model,
         epsilon=check_interval("epsilon", epsilon, 0.0),
-        delta=check_interval("delta", delta, 0.0, 1.0),
+        delta=check_interval("delta", delta, 0.0, 1.0, low_open=False),
         n_records=check_integer("n_records", n_records, 1, 2**31),
         adjacency=as_adjacency(adjacency),
         response_scale=_positive("response_scale", response_scale),

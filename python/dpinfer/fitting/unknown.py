@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dpinfer._validate import check_choice
+from dpinfer._validate import check_choice, check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.accounting.ledger import check_account
 from dpinfer.errors import WeakGuaranteeWarning
@@ -59,7 +59,7 @@ def split_arguments(
         n_selections=QuantileSearch(None).n_selections * columns,
         n_labelled=0,
         target_epsilon=epsilon,
-        target_delta=delta,
+        target_delta=check_interval("delta", delta, 0.0, 1.0),
         budget_share=_SHARE,
         adjacency=adjacency,
     )

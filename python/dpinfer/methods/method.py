@@ -114,8 +114,9 @@ class Method(ABC):
         By which it is asked for.
     told : str
         What it releases, in a few words, for reports.
-    offers : tuple of {"unit", "unknown", "cuda", "levels"}
-        Which options of a fit it has; "levels": a release from which scales of groups of coefficients are learned.
+    offers : tuple of {"unit", "unknown", "cuda", "levels", "pure"}
+        Which options of a fit it has; "levels": a release from which scales of groups of coefficients are learned;
+        "pure": a guarantee with delta = 0.
         "unknown": its event must be no worse than that of a Gaussian mechanism at the plan's epsilon and delta, which
         is what is composed with the releases before it.
     releases : tuple of type

@@ -180,6 +180,7 @@ class StatisticMethod(Method):
 
     name = "statistic"
     told = "one noisy statistic of all records"
+    offers = ("pure",)
 
     def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
         """Spend epsilon on one release; delta is not needed."""
@@ -401,7 +402,7 @@ def method_with(option: str, name: str, *, argument: str | None = None) -> str:
 
     Parameters
     ----------
-    option : {"unit", "unknown", "cuda", "levels"}
+    option : {"unit", "unknown", "cuda", "levels", "pure"}
     name : str
         "auto", or a method.
     argument : str, optional

@@ -8,6 +8,7 @@ from scipy import special
 from tests.reference.own_models import EXAMPLES
 
 import dpinfer as dpi
+from dpinfer.accounting import PureEvent
 from dpinfer.errors import WeakGuaranteeWarning
 from dpinfer.fitting.choice import Candidate, Choice, choose
 from dpinfer.fitting.plan import FitPlan
@@ -73,6 +74,8 @@ def test_the_guarantee_is_under_the_adjacency_that_was_asked_for():
         ({"method": "statistic"}, "method must be one of auto, newton, dpvi, sep"),
         ({"epsilon": 0.0}, "epsilon"),
         ({"delta": 1.0}, "delta"),
+        ({"delta": 0.0}, "delta must be positive: no method fits a LogisticRegression with delta = 0"),
+        ({"delta": 0.0, "target": "population"}, "delta must be positive"),
         ({"n_records": 0}, "n_records"),
         ({"response_scale": -1.0}, "response_scale"),
         ({"predictor_spread": 0.0}, "predictor_spread"),
@@ -82,6 +85,17 @@ def test_the_guarantee_is_under_the_adjacency_that_was_asked_for():
 def test_wrong_arguments_are_named(change, text):
     with pytest.raises(ValueError, match=text):
         dpi.plan_fit(**({"model": dpi.models.LogisticRegression(3)} | PUBLIC | change))
+
+
+def test_a_pure_guarantee_needs_no_delta():
+    public = {"epsilon": 1.0, "delta": 0.0, "n_records": 500}
+    plan = dpi.plan_fit(dpi.models.BetaBernoulli(), **public)
+    assert (plan.method, plan.delta, plan.event) == ("statistic", 0.0, PureEvent(1.0, "add_remove"))
+    assert {item.reason for item in plan.choice.candidates if not item.applies} == {"delta must be positive"}
+    fit = dpi.fit(dpi.models.BetaBernoulli(), np.tile([0.0, 1.0], 250), random_source=InsecureRNG(1), **public)
+    assert fit.release.event == plan.event
+    with pytest.raises(ValueError, match="delta must lie in"):
+        dpi.fit(dpi.models.BetaBernoulli(), np.zeros(9), epsilon=1.0, delta=0.0, unknown=["n_records"])
 
 
 def test_a_weak_delta_is_told_once():

@@ -62,8 +62,9 @@ def hamiltonian_draws(
             if phase < len(_PHASES):
                 others = rng.choice(np.flatnonzero(moved >= min(_LEAST, moved.max())), size)
                 here = np.where((moved < _LEAST)[:, None], draws[-1][others], draws[-1])
-                known = draws[length // 2 :].reshape(-1, x.shape[1])
-                shift, root, step = known.mean(axis=0), np.linalg.cholesky(np.cov(known.T)), min(step, 0.5)
+                if phase < len(_PHASES) - 1:  # the metric in which all chains have moved is kept for the draws
+                    known = draws[length // 2 :].reshape(-1, x.shape[1])
+                    shift, root, step = known.mean(axis=0), np.linalg.cholesky(np.cov(known.T)), min(step, 0.5)
                 x = np.linalg.solve(root, (here - shift).T).T
     return draws, moved
 

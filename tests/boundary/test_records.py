@@ -9,7 +9,7 @@ from dpinfer.mechanism import Records
 PACKAGE = Path(dpinfer.__file__).parent
 # Where an argument becomes records, is refused as such, or a block becomes what a kernel reads.
 ALLOWED = {
-    ("mechanism/sources/held.py", "Records"),
+    ("mechanism/records.py", "Records"),
     ("mechanism/sources/named.py", "Records"),
     ("mechanism/sources/shards.py", "RowSource"),
     ("mechanism/newton/contributions.py", "SparseFeatures"),

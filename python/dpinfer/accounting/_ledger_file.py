@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +306,7 @@ def _put_in_place(temporary: Path, target: Path) -> None:
         temporary.replace(target)
 
 
+@dataclass
 class _Process:
     """Threads of this process with a connection to a ledger.
 
@@ -313,12 +314,11 @@ class _Process:
     would read and write as if it had them.  So a fork waits until no connection is open.
     """
 
-    def __init__(self) -> None:
-        self.condition = threading.Condition()
-        self.open: Counter[int] = Counter()
-        self.forks = 0
-        self.cut = False
-        self.writers: dict[tuple[int, int], threading.RLock] = {}
+    condition: threading.Condition = field(default_factory=threading.Condition)
+    open: Counter[int] = field(default_factory=Counter)
+    forks: int = 0
+    cut: bool = False
+    writers: dict[tuple[int, int], threading.RLock] = field(default_factory=dict)
 
     def before_fork(self) -> None:
         self.condition.acquire()
@@ -333,9 +333,8 @@ class _Process:
         self.condition.release()
 
     def after_fork_in_child(self) -> None:
-        cut = self.cut or bool(self.open)
-        self.__init__()  # type: ignore[misc]  # the parent's other threads and their locks are not here
-        self.cut = cut
+        # The parent's other threads and their locks are not here.
+        self.__init__(cut=self.cut or bool(self.open))  # type: ignore[misc]
 
 
 _process = _Process()

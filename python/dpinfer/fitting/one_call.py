@@ -22,7 +22,7 @@ from dpinfer.mechanism import Clusters, Records, RunCheckpoint, Units
 from dpinfer.mechanism.newton.plan import has_population_target
 from dpinfer.mechanism.noise_keys import RandomSource
 from dpinfer.mechanism.private_run import CheckpointArgument
-from dpinfer.mechanism.sources.held import records_of
+from dpinfer.mechanism.records import records_of
 from dpinfer.mechanism.unknowns.plan import names_of
 from dpinfer.methods import RunSettings, find_method, method_with
 from dpinfer.models import Model

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from dpinfer.mechanism.checkpoint import RunCheckpoint
     from dpinfer.mechanism.newton import NewtonPlan, plan_newton, run_newton
     from dpinfer.mechanism.noise_keys import OSRandomSource, RandomSource
+    from dpinfer.mechanism.records import CudaRows
     from dpinfer.mechanism.silos.rows import Silos
     from dpinfer.mechanism.sites.dpsep import run_dp_sep
     from dpinfer.mechanism.sites.network_dpsep import NetworkSettings, network_plan_arguments, run_network_dp_sep
     from dpinfer.mechanism.sites.settings import SiteArguments
-    from dpinfer.mechanism.sources.held import CudaRows
     from dpinfer.mechanism.sources.row_source import Records
     from dpinfer.mechanism.sources.spark import rows_of_spark
     from dpinfer.mechanism.sources.streams import (
@@ -90,11 +90,11 @@ __getattr__, __dir__ = lazy_names(
         ".checkpoint": "RunCheckpoint",
         ".newton": "NewtonPlan plan_newton run_newton",
         ".noise_keys": "OSRandomSource RandomSource",
+        ".records": "CudaRows",
         ".silos.rows": "Silos",
         ".sites.dpsep": "run_dp_sep",
         ".sites.network_dpsep": "NetworkSettings network_plan_arguments run_network_dp_sep",
         ".sites.settings": "SiteArguments",
-        ".sources.held": "CudaRows",
         ".sources.row_source": "Records",
         ".sources.spark": "rows_of_spark",
         ".sources.streams": "rows_of_arrays rows_of_arrow rows_of_csv rows_of_duckdb rows_of_npy rows_of_parquet",

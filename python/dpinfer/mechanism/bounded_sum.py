@@ -18,9 +18,8 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.lattice_sums import NormSum, pure_terms
 from dpinfer.mechanism.noise_keys import RandomSource, noise_key
 from dpinfer.mechanism.private_run import CheckpointArgument, ReleaseTerms, RunControl
-from dpinfer.mechanism.records import without_null_records
+from dpinfer.mechanism.records import records_of, without_null_records
 from dpinfer.mechanism.run import run_once
-from dpinfer.mechanism.sources.held import records_of
 from dpinfer.mechanism.sources.row_source import MAX_ROWS, Arrays, Records
 from dpinfer.release import SumRelease
 

@@ -218,8 +218,10 @@ def private_run(
             if ledger is not None and place is not None:
                 # A refused run makes no file.
                 ledger.check(terms.event, adjacency=terms.adjacency)
-            token = new_cancel_token()
-            record = RunRecord(description=described, key=b"", tag_key=b"", token=token, run=run_of_token(token))
+            # Without a ledger or a checkpoint there is no charge to cancel.
+            token = None if ledger is None and place is None else new_cancel_token()
+            run_name = "" if token is None else run_of_token(token)
+            record = RunRecord(description=described, key=b"", tag_key=b"", token=token, run=run_name)
             if place is not None and ledger is not None:
                 # So that a charge whose process died is found again; without a ledger there is nothing to find.
                 place.save(record)

@@ -19,10 +19,9 @@ from dpinfer.mechanism.discrete_laplace import KeystreamIntegers
 from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
 from dpinfer.mechanism.noise_keys import RandomSource
 from dpinfer.mechanism.private_run import ReleaseTerms, RunControl
-from dpinfer.mechanism.records import check_arguments, load_records
+from dpinfer.mechanism.records import check_arguments, load_records, records_of
 from dpinfer.mechanism.run import run_once
 from dpinfer.mechanism.silos.rows import described
-from dpinfer.mechanism.sources.held import records_of
 from dpinfer.mechanism.sources.row_source import Records, RowSource, total_rows
 from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
 from dpinfer.release import CountRelease, StatisticRelease

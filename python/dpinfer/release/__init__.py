@@ -12,10 +12,14 @@ from typing import Any
 from dpinfer.release.external import release_from_arrays
 from dpinfer.release.files import load_release, save_release
 from dpinfer.release.guarantee import Part, Release
-from dpinfer.release.newton.glm import GlmNewtonRelease
-from dpinfer.release.newton.linear import NewtonRelease, SumsOfPasses
-from dpinfer.release.newton.own import OwnNewtonRelease
-from dpinfer.release.newton.population import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
+from dpinfer.release.newton.own import OwnNewtonRelease, OwnPopulationRelease
+from dpinfer.release.newton.regression import (
+    ClusteredPopulationRelease,
+    GlmNewtonRelease,
+    NewtonRelease,
+    PopulationRelease,
+    SumsOfPasses,
+)
 from dpinfer.release.sites.trace import NetworkRelease, SiteRelease
 from dpinfer.release.statistic import StatisticRelease
 from dpinfer.release.sums import SumRelease

@@ -14,10 +14,13 @@ from dpinfer.accounting import Adjacency, event_from_dict
 from dpinfer.errors import ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 from dpinfer.release.guarantee import Release, part_from_dict
-from dpinfer.release.newton.glm import GlmNewtonRelease
-from dpinfer.release.newton.linear import NewtonRelease
-from dpinfer.release.newton.own import OwnNewtonRelease
-from dpinfer.release.newton.population import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
+from dpinfer.release.newton.own import OwnNewtonRelease, OwnPopulationRelease
+from dpinfer.release.newton.regression import (
+    ClusteredPopulationRelease,
+    GlmNewtonRelease,
+    NewtonRelease,
+    PopulationRelease,
+)
 from dpinfer.release.sites.trace import NetworkRelease, SiteRelease
 from dpinfer.release.statistic import StatisticRelease
 from dpinfer.release.sums import SumRelease

@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_integer
+from dpinfer._validate import Shape, check_integer
 from dpinfer.accounting import Adjacency, Event
-from dpinfer.release.fields import Shape
 from dpinfer.release.guarantee import Release
 
 

@@ -8,9 +8,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_choice, check_integer, check_interval
+from dpinfer._validate import POSITIVE, Shape, check_choice, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, GaussianEvent, NonPrivateEvent, PureEvent
-from dpinfer.release.fields import POSITIVE, Shape
 from dpinfer.release.guarantee import Release
 
 # The lattice rounds the largest norm by less than one part in 2**30, and the square root of a norm by less.

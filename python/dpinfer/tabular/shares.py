@@ -27,9 +27,8 @@ from dpinfer.errors import SchemaError
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.lattice_sums import noisy_counts
 from dpinfer.mechanism.private_run import ReleaseTerms, RunControl
-from dpinfer.mechanism.records import without_null_records
+from dpinfer.mechanism.records import records_of, without_null_records
 from dpinfer.mechanism.run import run_once
-from dpinfer.mechanism.sources.held import records_of
 from dpinfer.release import Part
 from dpinfer.release.guarantee import Stated, check_parts
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn

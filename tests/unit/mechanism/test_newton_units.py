@@ -9,8 +9,8 @@ import pytest
 import dpinfer as dpi
 from dpinfer.errors import FallbackWarning, NumericalError
 from dpinfer.inference import fit
-from dpinfer.mechanism.newton import geometry, linear
-from dpinfer.mechanism.newton.geometry import prior_in
+from dpinfer.mechanism.newton import glm, linear
+from dpinfer.mechanism.newton.glm import prior_in
 from dpinfer.models.whitening import steady_inverse, steady_solve, watched
 from dpinfer.testing import InsecureRNG
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_solved_is_solved_as_far_as_it_can_be():
         assert len(left) == 4
 
 
-@pytest.mark.parametrize(("kind", "module"), [("LinearRegression", linear), ("LogisticRegression", geometry)])
+@pytest.mark.parametrize(("kind", "module"), [("LinearRegression", linear), ("LogisticRegression", glm)])
 def test_a_run_whose_arithmetic_fails_returns_a_release_and_says_so(monkeypatch, kind, module):
     with warnings.catch_warnings():
         warnings.simplefilter("error", FallbackWarning)

@@ -8,7 +8,7 @@ import pytest
 import dpinfer as dpi
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
-from dpinfer.inference.newton.population import BetweenStrata
+from dpinfer.inference.newton.strata import BetweenStrata
 from dpinfer.mechanism import Clusters, RowSource, Units, _native
 from dpinfer.mechanism.newton.joint import (
     CLUSTER_NORM,

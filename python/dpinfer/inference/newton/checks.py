@@ -17,8 +17,7 @@ from dpinfer.inference.request import OwnNewtonRequest, OwnPopulationRequest, Pl
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel, PersonModel
 from dpinfer.models.clipping import SizeShares
 from dpinfer.release import GlmNewtonRelease, NewtonRelease, OwnNewtonRelease, OwnPopulationRelease, PopulationRelease
-from dpinfer.release.newton.linear import spread_of_counts
-from dpinfer.release.newton.population import PopulationSums
+from dpinfer.release.newton.regression import PopulationSums, spread_of_counts
 
 
 def check_newton_request(request: OwnPopulationRequest, planned: PlannedRelease) -> None:

@@ -19,7 +19,7 @@ from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.models.base import softplus
 from dpinfer.release import GlmNewtonRelease, NewtonRelease, PopulationRelease, Release
-from dpinfer.release.newton.linear import spread_of_counts
+from dpinfer.release.newton.regression import spread_of_counts
 
 _MOST = 256  # draws that are kept
 

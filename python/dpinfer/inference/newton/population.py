@@ -12,6 +12,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import Comparison, compare_centres, compare_widths, declared_sizes, prior_conflict
 from dpinfer.inference.newton.mixture import MonteCarloError, monte_carlo_error, theta_of_draws
+from dpinfer.inference.newton.strata import BetweenStrata
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta
@@ -22,7 +23,7 @@ from dpinfer.models.clipping import HIDDEN_SIZES, SizeShares, combined, differen
 from dpinfer.models.likely_records import Curves, KnownCurves, LikelyRecords
 from dpinfer.models.whitening import steady_solve
 from dpinfer.release import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
-from dpinfer.release.newton.population import PopulationSums
+from dpinfer.release.newton.regression import PopulationSums
 
 __all__ = ["population_posterior", "residual_prior_variance"]
 
@@ -33,10 +34,6 @@ _ACCURATE = 0.05  # Monte Carlo error of a quantile, in posterior standard devia
 _LEAST_CURVATURE = 0.1  # of what whitened directions have
 _LEAST_MEAT = 0.1  # of its mean eigenvalue
 _KEPT_MEAT = 0.02  # least share of the noise's energy that counts as the meat's own
-# A stratum counts if its number of scores is so many standard deviations of its noise, so that dividing by it is safe,
-# and at least so much of the mean one; the sums of smaller ones are mostly noise.
-_SEEN_STRATUM, _LEAST_STRATUM = 6.0, 0.1
-_BEYOND = 2.0  # standard deviations beyond the noise of the largest direction, for a direction to count
 _SHARES_ERROR = 0.7  # relative, of a variance made of shares of sizes
 _MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is clipped there
 _SWEEPS = 6  # weights of scores depend on the zero, and the zero on them
@@ -46,55 +43,6 @@ _BIASED = 1.5
 # all three by the seen half of bench/coverage/real_responses.py.
 _LONG, _LOST = 4.0, 0.1
 _DOMINATED = 3.0  # eigenvalue of the bread, in coordinates that whiten shortened features
-
-
-@dataclass(frozen=True, eq=False)
-class BetweenStrata:
-    """The part of the second moments of scores that is between strata, and does not count in a stratified sample.
-
-    Parameters
-    ----------
-    matrix : (d, d) float64
-        Sum over strata of the products of their sums, over their numbers of scores; 0 where noise hides it.
-    shown : (d, d) float64
-        Projection onto the directions in which it stands out.
-    stddev : float
-        Of an entry, by the noise.
-    growth : float
-        n / (n - H), for n scores in H strata: each stratum's own mean is subtracted.
-    """
-
-    matrix: FloatArray
-    shown: FloatArray
-    stddev: float
-    growth: float
-
-    @classmethod
-    def of(cls, sums: FloatArray, shares: FloatArray, noise: float, counted: float, n_records: int) -> "BetweenStrata":
-        """Return it from noisy sums (H, d) and numbers of scores (H,), both over `n_records`, and their noise."""
-        d = sums.shape[1]
-        kept = shares > max(_SEEN_STRATUM * counted, _LEAST_STRATUM * float(np.mean(np.append(shares, 0.0))))
-        sums, own = sums[kept] / np.sqrt(shares[kept])[:, None], noise**2 / shares[kept]
-        values, vectors = np.linalg.eigh(sums.T @ sums)
-        most = math.sqrt(float(np.max(own, initial=0.0)))
-        # The largest singular value of noise alone is beyond this with probability exp(-_BEYOND**2 / 2) at most.
-        edge = math.sqrt(float(np.sum(own))) + (math.sqrt(d) + _BEYOND) * most
-        clear = values > edge**2 if kept.any() else np.zeros(d, bool)
-        usual = float(np.sum(own)) / max(len(own), 1)
-        left = np.where(clear, values - float(np.sum(own)) - (d - 1) * usual, 0.0)
-        spread = 2.0 * float(np.sum(np.square(own))) + 4.0 * usual * float(np.max(left))
-        n = n_records * float(np.sum(shares[kept]))
-        return cls(
-            (vectors * left) @ vectors.T,
-            (vectors * clear) @ vectors.T,
-            math.sqrt(spread) if clear.any() else 0.0,
-            1.0 / (1.0 - min(np.count_nonzero(kept) / n, 0.5)) if clear.any() else 1.0,
-        )
-
-    def taken_off(self, meat: FloatArray, stddev: float) -> tuple[FloatArray, float]:
-        """Return second moments within strata, and their noise."""
-        more = np.eye(len(meat)) + (math.sqrt(self.growth) - 1.0) * self.shown
-        return np.asarray(more @ (meat - self.matrix) @ more), self.growth * stddev
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,15 +139,19 @@ class _Population:
         return self.release.n_scores / self.release.n_records
 
     @cached_property
-    def between(self) -> "BetweenStrata":
-        """What the means of strata add to the meat, as far as it stands out of the privacy noise."""
+    def between(self) -> BetweenStrata | None:
+        """What the means of strata add to the meat, as far as it stands out of the privacy noise; None without them."""
         release = self.release
-        found = release.strata if isinstance(release, PopulationRelease) else np.empty((0, 1))
-        if not found.size or not isinstance(release, PopulationRelease):
-            return BetweenStrata.of(np.empty((0, release.n_coef)), np.empty(0), 0.0, 0.0, release.n_records)
-        sums, shares = found[:, :-1], found[:, -1] / release.strata_unit
-        noise = release.strata_stddev
-        return BetweenStrata.of(sums, shares, noise, noise / release.strata_unit, release.n_records)
+        if not isinstance(release, PopulationRelease) or not release.strata.size:
+            return None
+        noise, unit = release.strata_stddev, release.strata_unit
+        shares = release.strata[:, -1] / unit
+        return BetweenStrata.of(release.strata[:, :-1], shares, noise, noise / unit, release.n_records)
+
+    @property
+    def within_strata(self) -> bool:
+        """Whether a part of the meat is taken off as that between strata."""
+        return self.between is not None and bool(self.between.shown.any())
 
     @cached_property
     def meat(self) -> tuple[FloatArray, float]:
@@ -210,15 +162,17 @@ class _Population:
             unit = self.release.size_unit
             lost = 2.0 * self.clusters.lost_square(self.release.cluster_bound / unit) * unit**2 / d
             noisy = np.asarray(noisy + lost * np.eye(d))
-        noisy, stddev = self.between.taken_off(noisy, stddev)
+        if self.between is not None:
+            noisy, stddev = self.between.taken_off(noisy, stddev)
         level = max(float(np.trace(noisy)) / d, _LEAST_MEAT * self.usual_variance)
         away = noisy - level * np.eye(d)
         energy = float(np.sum(np.square(away))) / (0.5 * d * (d + 1)) - stddev**2
         energy = max(energy, _KEPT_MEAT * stddev**2)
         share = energy / (energy + stddev**2)
-        return at_least(level * np.eye(d) + share * away, _LEAST_MEAT * level), math.hypot(
-            math.sqrt(share) * stddev, self.between.stddev
-        )
+        remaining = math.sqrt(share) * stddev
+        if self.between is not None:
+            remaining = math.hypot(remaining, self.between.stddev)
+        return at_least(level * np.eye(d) + share * away, _LEAST_MEAT * level), remaining
 
     @property
     def usual_variance(self) -> float:
@@ -500,7 +454,7 @@ def _verdict(population: _Population, found: dict[str, str]) -> str:
     survey = getattr(population.model, "survey_weights", None)
     kind = "design-based" if survey is not None else "robust"
     kind += " (cluster-robust" if population.dependent else " (HC-type"
-    kind += ", within strata" if population.between.shown.any() else ""
+    kind += ", within strata" if population.within_strata else ""
     what = "parameters" if isinstance(population.model, OwnModel) else "coefficients"
     said = (
         f"The {what} are the population's, by {by} on the whole population.  Intervals are {kind}): they hold "
@@ -508,7 +462,7 @@ def _verdict(population: _Population, found: dict[str, str]) -> str:
     )
     whose = "unit" if population.scores_per_row != 1.0 else "cluster"
     said += f", and rows of a {whose} may depend on each other." if population.dependent else "."
-    if survey is not None and survey.strata and not population.between.shown.any():
+    if survey is not None and survey.strata and not population.within_strata:
         said += "  The strata do not stand out of the privacy noise: intervals are as without them, and not narrower."
     said += "" if population.information is None else f"  {population.information}"
     if found:

@@ -8,13 +8,13 @@ import numpy as np
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import LogScaleCounts, RobustScores
-from dpinfer.mechanism.newton.geometry import learn_geometry, prior_in
+from dpinfer.mechanism.newton.glm import learn_geometry, prior_in
 from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import LinearRegression
 from dpinfer.models.clipping import chi_mean, huber_slope, huber_variance, mallows_mean
 from dpinfer.models.whitening import steady_inverse, steady_solve
-from dpinfer.release.newton.linear import spread_of_counts
+from dpinfer.release.newton.regression import spread_of_counts
 
 _CLIPS = np.linspace(0.1, 3.0, 59)  # tried: of residuals, in units of their spread
 _GRID = 800  # of log sigma: 1.1% apart

@@ -28,9 +28,8 @@ from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.newton.unit_parts import UnitParts, check_unit_rows, sorted_by_unit
 from dpinfer.mechanism.noise_keys import noise_key
 from dpinfer.mechanism.private_run import PrivateRun
-from dpinfer.mechanism.records import check_rows
+from dpinfer.mechanism.records import check_rows, records_of
 from dpinfer.mechanism.silos.rows import SESSION
-from dpinfer.mechanism.sources.held import records_of
 from dpinfer.mechanism.sources.row_source import Arrays, Records, RowSource, total_rows
 from dpinfer.mechanism.sources.sparse import SparseFeatures
 from dpinfer.mechanism.sums.parts import integers_of_part

@@ -14,7 +14,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton.contributions import ReadRecords
 from dpinfer.mechanism.newton.own_rows import OwnRecords
 from dpinfer.mechanism.newton.unit_parts import UnitParts, check_unit_rows, rows_of_part, sorted_by_unit
-from dpinfer.mechanism.sources.held import records_of
+from dpinfer.mechanism.records import records_of
 from dpinfer.mechanism.sources.row_source import Arrays
 from dpinfer.mechanism.units import Units
 from dpinfer.models.person_model import PersonModel

@@ -9,8 +9,7 @@ import numpy as np
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import LogScaleCounts, Query, SecondMoments, smat
-from dpinfer.mechanism.newton.geometry import Geometry, learn_geometry, prior_in
-from dpinfer.mechanism.newton.glm import GlmNewton
+from dpinfer.mechanism.newton.glm import Geometry, GlmNewton, learn_geometry, prior_in
 from dpinfer.mechanism.newton.joint import (
     CLUSTER_NORM,
     ClusterProducts,
@@ -30,7 +29,7 @@ from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models.clipping import SIZE_EDGES, SizeShares, chi_mean, clips_of, combined, mallows_moment
 from dpinfer.models.likely_records import Curves, LikelyRecords
 from dpinfer.models.whitening import steady_solve
-from dpinfer.release.newton.linear import spread_of_counts
+from dpinfer.release.newton.regression import spread_of_counts
 
 _FLOOR = 0.7  # eigenvalues of a noisy matrix are at least this share of the norm that its noise has
 # A direction is stretched if features vary there by less than 1 / _STRETCHED of their declared size; 2 to 10.  Few

@@ -34,10 +34,14 @@ from dpinfer.mechanism.units import Clusters, Units, check_identity_layout
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.models.person_model import PersonModel
 from dpinfer.models.whitening import watched
-from dpinfer.release.newton.glm import GlmNewtonRelease
-from dpinfer.release.newton.linear import NewtonRelease, SumsOfPasses
-from dpinfer.release.newton.own import OwnNewtonRelease
-from dpinfer.release.newton.population import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
+from dpinfer.release.newton.own import OwnNewtonRelease, OwnPopulationRelease
+from dpinfer.release.newton.regression import (
+    ClusteredPopulationRelease,
+    GlmNewtonRelease,
+    NewtonRelease,
+    PopulationRelease,
+    SumsOfPasses,
+)
 
 _STRATIFIED = 2  # numbers beside a response: its weight and its stratum
 # Range of declared sizes: bounds of contributions, their lattice and their noise stay well inside of doubles.

@@ -6,7 +6,7 @@ kind.
 **Privacy.** Sessions hold the records.  Only sums with noise leave the mechanism.
 """
 
-from dpinfer.mechanism.sources.held import CodedRows
+from dpinfer.mechanism.records import CodedRows
 from dpinfer.mechanism.sources.named import open_source
 from dpinfer.mechanism.sources.row_source import RowSource
 from dpinfer.mechanism.sources.shards import ShardedRows, rows_of_dask

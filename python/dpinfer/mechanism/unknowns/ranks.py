@@ -14,8 +14,7 @@ from dpinfer._validate import as_record_array, check_numbers, known_shape
 from dpinfer._values import is_listed, text_of
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
-from dpinfer.mechanism.records import without_null_records
-from dpinfer.mechanism.sources.held import records_of
+from dpinfer.mechanism.records import records_of, without_null_records
 from dpinfer.mechanism.sources.row_source import Records, RowSource
 
 

@@ -19,8 +19,8 @@ from dpinfer.errors import RecordError
 from dpinfer.mechanism.lattice_sums import pure_terms
 from dpinfer.mechanism.noise_keys import RandomSource
 from dpinfer.mechanism.private_run import ReleaseTerms, RunControl
+from dpinfer.mechanism.records import records_of
 from dpinfer.mechanism.run import run_once
-from dpinfer.mechanism.sources.held import records_of
 from dpinfer.mechanism.sources.row_source import Records
 from dpinfer.mechanism.unknowns.draws import QuantileSearch, draw_bounds, draw_categories, draw_count, least_threshold
 from dpinfer.mechanism.unknowns.ranks import RankedColumn, check_ranked, columns_of, count_rows

@@ -11,7 +11,7 @@ import numpy as np
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism.newton import NewtonPlan, tuning
 from dpinfer.mechanism.newton.contributions import FeatureMeans, Query, SecondMoments
-from dpinfer.mechanism.newton.geometry import learn_geometry
+from dpinfer.mechanism.newton.glm import learn_geometry
 from dpinfer.mechanism.newton.linear import best_clip
 from dpinfer.mechanism.newton.own_bounds import NormalPosterior, simulate_bounds, simulate_shift, symmetric_inverse_root
 from dpinfer.mechanism.newton.own_model import TALLY_SHARE

@@ -1,13 +1,14 @@
-"""The release of a private Newton run of a user's own model: noisy centred scores, slopes, and their known noise."""
+"""Releases of private Newton runs of a user's own model: noisy scores, slopes or matrices, and their known noise."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer.release.fields import AT_LEAST_ZERO, POSITIVE, Range, Shape
-from dpinfer.release.newton.linear import ScoreSums
+from dpinfer._validate import AT_LEAST_ZERO, POSITIVE, Range, Shape
+from dpinfer.release.newton.regression import PopulationSums, ScoreSums, no_means
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -188,3 +189,105 @@ class OwnNewtonRelease(ScoreSums):
     def __repr__(self) -> str:
         model = self.model_spec.get("name", "unknown model")
         return f"OwnNewtonRelease({model}: {self.n_passes} passes, {self.n_params} parameters)\n  {self.guarantee}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OwnPopulationRelease(PopulationSums):
+    """Everything a private Newton run for the population's parameters of a user's own model has published.
+
+    Sums are divided by the public number of records.  With s = grad log p(y | x, theta), the parameters of a point u
+    are prior_mean + score_transform' u; score t is the mean of score_transform s at positions[t], each record's
+    shortened to the norm score_bounds[t], and the meat the mean of the products of such a score with itself at
+    `meat_position`, shortened to `score_bound`.  The bread is the mean of minus the derivatives of bread_transform s
+    along the rows of bread_transform, at prior_mean + bread_position, each shortened to the norm bread_bound**2.
+
+    **Privacy.** Safe to publish: the sums carry the noise that `event` accounts for, and everything else is public or
+    computed from earlier noisy sums.  No record, exact statistic, seed or generator state is in it.
+
+    Parameters
+    ----------
+    localise_positions, localise_transforms, localise_scores, localise_stddev, localise_bounds
+        As in :class:`OwnNewtonRelease`.
+    matrices, matrix_stddev, matrix_bounds, score_share, prior_mean, prior_scale
+        As in :class:`OwnNewtonRelease`.
+    count_share : float
+        The part of a localising pass's budget that is the counted norms'; 0 where nothing is counted.
+    norm_edges, norm_shares, norm_stddev
+        As in :class:`OwnNewtonRelease`, of the localising passes.
+    lengths, lengths_stddev, length_unit, bread, bread_stddev, bread_bound, score_transform
+        As in :class:`PopulationRelease`.
+    sizes, sizes_stddev, size_unit, positions, scores, score_stddev, score_bound, score_bounds
+        As in :class:`PopulationRelease`.
+    meat, meat_stddev, meat_position
+        As in :class:`PopulationRelease`.
+    bread_transform : (n, n) float64
+    bread_position : (n,) float64
+        How far the parameters are from the prior's mean where the bread is taken.
+    change_points : (T + 1, n) float64
+        Half way from each of the positions to `meat_position`, and that.
+    changes : (T + 1, n, n) float64
+        By W the bread A is W A W there, as the model's own draws say; the identity without a sampler.
+    likely_sizes : (m,) float64, or (0,)
+        What the model's own draws have in the place of `sizes`; empty without a sampler.
+    names : tuple of str
+    n_records : int
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
+        As in :class:`dpinfer.Release`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field has the wrong type, shape or range, or `event` claims other sums or less noise than these.
+    """
+
+    format_name: ClassVar[str] = "dpinfer-own-population-release"
+
+    localise_transforms: Annotated[FloatArray, Shape("L d d")]
+    localise_stddev: Annotated[FloatArray, Shape("L", positive=True)]
+    matrices: Annotated[FloatArray, Shape("L d d")]
+    matrix_stddev: Annotated[FloatArray, Shape("L", positive=True)]
+    matrix_bounds: Annotated[FloatArray, Shape("L", positive=True)]
+    score_share: Annotated[float, Range(0.0, 1.0)]
+    change_points: Annotated[FloatArray, Shape("T+1 d")]
+    changes: Annotated[FloatArray, Shape("T+1 d d")]
+    prior_mean: Annotated[FloatArray, Shape("d")]
+    prior_scale: Annotated[FloatArray, Shape("d", positive=True)]
+    likely_sizes: Annotated[FloatArray, Shape("likely")] = field(default_factory=no_means)
+    count_share: Annotated[float, Range(0.0, 1.0, first=True)] = 0.0
+    norm_edges: Annotated[FloatArray, Shape("edges")] = field(default_factory=no_means)
+    norm_shares: Annotated[FloatArray, Shape("counted bins")] = field(default_factory=lambda: np.zeros((0, 1)))
+    norm_stddev: Annotated[FloatArray, Shape("counted", positive=True)] = field(default_factory=no_means)
+
+    def __post_init__(self) -> None:
+        edges = np.size(self.norm_edges)
+        sizes = {"edges": edges, "bins": edges + 1, "counted": len(self.localise_scores) if edges else 0}
+        sizes |= {"T+1": len(self.scores) + 1, "likely": np.size(self.sizes) if np.size(self.likely_sizes) else 0}
+        d = self._check_fields(sizes)["d"]
+        if edges and not self.count_share > 0.0:
+            raise ValueError("count_share must be positive where norms are counted")
+        self._check_names(d)
+        self._check_event()
+        self._check_guarantee()
+
+    def _sums(self) -> tuple[FloatArray, FloatArray]:
+        """Return each pass's noise and the largest norm that a record's contribution may have there, in order.
+
+        A localising pass is one sum of (score / bound, matrix / bound, count), times the roots of their shares.
+        """
+        rest = 1.0 - self.count_share
+        parts = [
+            self.localise_stddev * np.sqrt(rest * self.score_share) / self.localise_bounds,
+            self.matrix_stddev * np.sqrt(rest * (1.0 - self.score_share)) / self.matrix_bounds,
+        ]
+        if self.norm_edges.size:
+            parts.append(self.norm_stddev * math.sqrt(self.count_share))
+        stddev, norms = np.array([*self._bread_sums, *self._score_sums], dtype=np.float64).T
+        first = np.min(parts, axis=0)
+        return np.concatenate((first, stddev)) * self.n_records, np.concatenate((np.ones(first.size), norms))
+
+    def __repr__(self) -> str:
+        model = self.model_spec.get("name", "unknown model")
+        return (
+            f"OwnPopulationRelease({model}, the population's parameters: {self.n_passes} passes, {self.n_coef} "
+            f"parameters)\n  {self.guarantee}"
+        )

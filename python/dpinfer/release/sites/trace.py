@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_choice, check_float_array
+from dpinfer._validate import POSITIVE, Range, Shape, check_choice, check_float_array
 from dpinfer.accounting import Adjacency, NonPrivateEvent, run_event
-from dpinfer.release.fields import POSITIVE, Range, Shape
 from dpinfer.release.guarantee import Release
 
 SITES = ("centred", "natural")

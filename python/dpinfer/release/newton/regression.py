@@ -1,0 +1,488 @@
+"""Releases of private Newton runs of regressions: noisy matrices, scores at a few points, and their known noise."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from dpinfer._arrays import FloatArray
+from dpinfer._validate import POSITIVE, Range, Shape, check_integer, check_interval
+from dpinfer.accounting import Composed, GaussianEvent, NonPrivateEvent
+from dpinfer.release.guarantee import Release
+
+# Of the pass for declared means, which not every run makes.
+MEANS = ("means", "means_stddev", "means_bounds")
+_OF_MEANS = (Shape("passes", positive=True), Shape("passes", positive=True))
+
+_SPREAD_LEVEL = 0.68  # P(|r| < 1) of a standard normal r
+
+
+def no_means() -> FloatArray:
+    """Return each of the arrays of means of a run without a pass for them."""
+    return np.empty(0)
+
+
+def no_directions() -> FloatArray:
+    """Return the moments of a release in which no direction was looked at."""
+    return np.empty((0, 0))
+
+
+class SumsOfPasses(Release):
+    """Base of the releases of private Newton runs: their event must be one Gaussian sum for each pass.
+
+    **Privacy.** Post-processing: reads only what the release holds.
+    """
+
+    n_records: int
+    positions: FloatArray
+    scores: FloatArray
+    score_stddev: FloatArray
+    _part_name: ClassVar[str] = "sums of a private Newton run"
+    _released: ClassVar[str] = "all its sums"
+
+    def _sums(self) -> tuple[FloatArray, FloatArray]:
+        """Return each pass's noise and the largest norm that a record's contribution may have there, in order."""
+        raise NotImplementedError
+
+    def _check_event(self) -> None:
+        """Refuse an event with different sums, or with more noise than these have."""
+        if isinstance(self.event, NonPrivateEvent):
+            return
+        passes = self.event.events if isinstance(self.event, Composed) else ()
+        stddev, norms = self._sums()
+        if len(passes) != stddev.size or not all(isinstance(item, GaussianEvent) for item in passes):
+            raise ValueError(f"event must be the composition of {stddev.size} Gaussian sums, one for each pass")
+        claimed = np.array([item.noise_multiplier for item in passes if isinstance(item, GaussianEvent)])
+        if np.any(stddev < claimed * norms * (1.0 - 1e-9)):
+            raise ValueError("event must not claim more noise than the sums have")
+
+    @property
+    def n_passes(self) -> int:
+        """Number of passes over the records."""
+        return int(self._sums()[0].size)
+
+    @property
+    def n_params(self) -> int:
+        """Number of model parameters."""
+        return len(self.names)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScoreSums(SumsOfPasses):
+    """What all of them have: scores, see the subclasses.
+
+    **Privacy.** Post-processing: reads only what the release holds.
+    """
+
+    n_records: int
+    positions: Annotated[FloatArray, Shape("T d")]
+    scores: Annotated[FloatArray, Shape("T d")]
+    score_stddev: Annotated[FloatArray, Shape("T", positive=True)]
+
+    @property
+    def n_coef(self) -> int:
+        """Number of weights d: of a model of the user's own, of parameters."""
+        return int(self.positions.shape[1])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RegressionSums(ScoreSums):
+    """What the releases of regressions share: counts of responses, means and second moments, see the subclasses.
+
+    **Privacy.** Post-processing: reads only what the release holds.
+    """
+
+    counts: Annotated[FloatArray, Shape("m")]
+    counts_stddev: float
+    edges: Annotated[FloatArray, Shape("m-1")]
+    transforms: Annotated[FloatArray, Shape("K d d")]
+    moments: Annotated[FloatArray, Shape("K d d")]
+    moment_stddev: Annotated[FloatArray, Shape("K", positive=True)]
+    moment_bounds: Annotated[FloatArray, Shape("K", positive=True)]
+    means: FloatArray = field(default_factory=no_means)
+    means_stddev: FloatArray = field(default_factory=no_means)
+    means_bounds: FloatArray = field(default_factory=no_means)
+    _target: ClassVar[str] = ""
+
+    def _check_regression(self, **sizes: int) -> dict[str, int]:
+        """Check all fields, the means from one pass or none; return the lengths of axes."""
+        bins = int(np.size(self.counts))
+        found = self._check_fields({"m": bins, "m-1": max(bins - 1, 0)} | sizes)
+        least = check_interval("counts_stddev", self.counts_stddev, 0.0, low_open=bins > 0)
+        object.__setattr__(self, "counts_stddev", least)
+        passes = {"passes": min(int(np.size(self.means)), 1), "d": found["d"]}
+        for name, shape in zip(MEANS, (Shape("passes d" if passes["passes"] else "passes"), *_OF_MEANS), strict=True):
+            object.__setattr__(self, name, shape.checked(name, getattr(self, name), passes))
+        return found
+
+    def __repr__(self) -> str:
+        model = self.model_spec.get("kind", "unknown model") + self._target
+        return f"{type(self).__name__}({model}: {self.n_passes} passes, {self.n_coef} weights)\n  {self.guarantee}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class NewtonRelease(RegressionSums):
+    """Everything a private Newton run of a linear regression has published.
+
+    Sums are divided by the public number of records.  With z = transforms[-1] x, w = min(1, B**2 / z'z), B =
+    moment_bounds[-1] and u the weights in the coordinates of z (weights = transforms[-1]' u), score t is the mean of
+    w psi_c(r) z, r = y - u_t'z, with Huber's psi at c = clips[t], plus noise of standard deviation score_stddev[t] in
+    every coordinate; scale score t is the mean of w (min(abs(r) / scale_units[t], 1) - scale_centre) plus noise.
+    moments[k] is the mean of w z z' for transforms[k] and moment_bounds[k] with noise of standard deviation
+    moment_stddev[k] on the diagonal and 1 / sqrt(2) of it beside the diagonal.
+
+    **Privacy.** Safe to publish: the sums carry the noise that `event` accounts for, and everything else is public or
+    computed from earlier noisy sums.  No record, exact statistic, seed or generator state is in it.
+
+    Parameters
+    ----------
+    counts : (m,) float64
+        Noisy shares of the records with abs(y) between successive `edges`.
+    counts_stddev : float
+    edges : (m - 1,) float64
+    transforms : (K, d, d) float64
+    moments : (K, d, d) float64
+    moment_stddev, moment_bounds : (K,) float64
+    positions, scores : (T, d) float64
+    score_stddev, clips, scale_scores, scale_stddev, scale_units : (T,) float64
+    scale_centre : float
+        In (0, 1).
+    n_measured : int
+        How many of the last scores are measurements at the point that the others have found.
+    response_scale : float
+        Public order of magnitude of the responses.
+    names : tuple of str
+    n_records : int
+    means : (1, d) float64, or (0,)
+        Of w z for z = x in units of the declared root mean squares, with noise of standard deviation means_stddev[0]
+        and the weights of B = means_bounds[0]; empty where no moments are declared, or they are known.
+    means_stddev, means_bounds : (1,) float64, or (0,)
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
+        As in :class:`dpinfer.Release`; `event` is the composition of a Gaussian sum for each pass, in order.
+    """
+
+    clips: Annotated[FloatArray, Shape("T", positive=True)]
+    scale_scores: Annotated[FloatArray, Shape("T")]
+    scale_stddev: Annotated[FloatArray, Shape("T", positive=True)]
+    scale_units: Annotated[FloatArray, Shape("T", positive=True)]
+    scale_centre: Annotated[float, Range(0.0, 1.0)]
+    n_measured: int
+    response_scale: Annotated[float, POSITIVE]
+
+    format_name: ClassVar[str] = "dpinfer-newton-release"
+
+    def __post_init__(self) -> None:
+        sizes = self._check_regression()
+        if sizes["m"] < 2:
+            raise ValueError("counts must hold at least two shares")
+        if not np.all(np.diff(self.edges) > 0.0) or self.edges[0] <= 0.0:
+            raise ValueError("edges must be positive and increase")
+        object.__setattr__(self, "n_measured", check_integer("n_measured", self.n_measured, 1, sizes["T"]))
+        self._check_names(sizes["d"] + 1)
+        self._check_event()
+        self._check_guarantee()
+
+    def _sums(self) -> tuple[FloatArray, FloatArray]:
+        """Return each pass's noise and the largest norm that a record's contribution may have there, in order."""
+        stddev = np.concatenate(([self.counts_stddev], self.means_stddev, self.moment_stddev, self.score_stddev))
+        bounds = self.moment_bounds
+        norms = np.concatenate(([1.0], self.means_bounds, np.square(bounds), self.clips * bounds[-1]))
+        return stddev * self.n_records, norms
+
+    @property
+    def response_spread(self) -> float:
+        """About the size below which 68% of the responses lie, from the noisy counts."""
+        return spread_of_counts(self.counts, self.edges)
+
+
+def spread_of_counts(
+    counts: FloatArray,  # (m,): noisy shares of abs(y) below edges[0], between successive edges, and above the last
+    edges: FloatArray,  # (m - 1,): powers of two apart
+) -> float:
+    """Return about the size below which 68% of the responses lie, from noisy shares of their octaves."""
+    cumulative = np.maximum.accumulate(np.cumsum(counts) / max(float(np.sum(counts)), 0.5))
+    position = int(np.clip(np.searchsorted(cumulative, _SPREAD_LEVEL), 1, edges.size))
+    if position == edges.size:
+        return float(edges[-1])
+    step = max(float(cumulative[position] - cumulative[position - 1]), 1e-6)
+    part = np.clip((_SPREAD_LEVEL - cumulative[position - 1]) / step, 0.0, 1.0)
+    return float(edges[position - 1] * 2.0**part)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class GlmNewtonRelease(RegressionSums):
+    """Everything a private Newton run of a logistic, probit or Poisson regression has published.
+
+    Sums are divided by the public number of records.  With z, w, B and u as in :class:`NewtonRelease`, r = y - E[y | x]
+    at u and psi = clip(r, -c, c) - E[clip(r, -c, c) | x], score t is the mean of w psi z at u_t plus noise of standard
+    deviation score_stddev[t] in every coordinate, and the slope is the mean of w s z z' at `slope_position`, with s, an
+    expected -d psi / d eta, cut off at `slope_bound`, and noise of standard deviation `slope_stddev` on the diagonal
+    and 1 / sqrt(2) of it beside the diagonal.
+
+    **Privacy.** Safe to publish: the sums carry the noise that `event` accounts for, and everything else is public or
+    computed from earlier noisy sums.  No record, exact statistic, seed or generator state is in it.
+
+    Parameters
+    ----------
+    counts : (m,) float64
+        Noisy shares of the records with a response between successive `edges`; empty for responses of 0 and 1.
+    counts_stddev : float
+    edges : (m - 1,) float64
+    transforms, moments : (K, d, d) float64
+    moment_stddev, moment_bounds : (K,) float64
+    localise_positions, localise_scores : (L, d) float64
+        Of the steps toward the zero of the score.
+    localise_score_stddev : (L,) float64
+    localise_clip, localise_residual_bound : float
+        c of these steps, and the largest abs(psi).
+    score_transform : (d, d) float64
+        Takes the place of transforms[-1] in the slope and the measurements.
+    score_radius : float
+        Takes the place of moment_bounds[-1] there.
+    slope : (d, d) float64
+    slope_stddev : float
+    slope_position : (d,) float64
+    positions, scores : (T, d) float64
+        Of the measurements near the zero.
+    score_stddev : (T,) float64
+    clip, residual_bound, slope_bound : float
+        c of the measurements, the largest abs(psi), and the largest s.
+    names : tuple of str
+    n_records : int
+    means, means_stddev, means_bounds
+        As in :class:`NewtonRelease`.
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
+        As in :class:`dpinfer.Release`.
+    """
+
+    localise_positions: Annotated[FloatArray, Shape("L d")]
+    localise_scores: Annotated[FloatArray, Shape("L d")]
+    localise_score_stddev: Annotated[FloatArray, Shape("L", positive=True)]
+    localise_clip: Annotated[float, POSITIVE]
+    localise_residual_bound: Annotated[float, POSITIVE]
+    score_transform: Annotated[FloatArray, Shape("d d")]
+    score_radius: Annotated[float, POSITIVE]
+    slope: Annotated[FloatArray, Shape("d d")]
+    slope_stddev: Annotated[float, POSITIVE]
+    slope_position: Annotated[FloatArray, Shape("d")]
+    clip: Annotated[float, POSITIVE]
+    residual_bound: Annotated[float, POSITIVE]
+    slope_bound: Annotated[float, POSITIVE]
+
+    format_name: ClassVar[str] = "dpinfer-glm-newton-release"
+
+    def __post_init__(self) -> None:
+        self._check_names(self._check_regression()["d"])
+        self._check_event()
+        self._check_guarantee()
+
+    def _sums(self) -> tuple[FloatArray, FloatArray]:
+        """Return each pass's noise and the largest norm that a record's contribution may have there, in order."""
+        bound = float(self.moment_bounds[-1])
+        counted = [self.counts_stddev] if self.counts.size else []
+        stddev = (
+            counted,
+            self.means_stddev,
+            self.moment_stddev,
+            self.localise_score_stddev,
+            self.score_stddev,
+            [self.slope_stddev],
+        )
+        norms = (
+            np.ones(len(counted)),
+            self.means_bounds,
+            np.square(self.moment_bounds),
+            np.full(self.localise_score_stddev.size, self.localise_residual_bound * bound),
+            np.full(self.score_stddev.size, self.residual_bound * self.score_radius),
+            [self.slope_bound * self.score_radius**2],
+        )
+        return np.concatenate(stddev) * self.n_records, np.concatenate(norms)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PopulationSums(ScoreSums):
+    """What the releases for the population's coefficients share: bread, sizes, scores and meat; see the subclasses.
+
+    **Privacy.** Post-processing: reads only what the release holds.
+    """
+
+    lengths: Annotated[FloatArray, Shape("cells")]
+    lengths_stddev: Annotated[float, POSITIVE]
+    length_unit: Annotated[float, POSITIVE]
+    bread_transform: Annotated[FloatArray, Shape("d d")]
+    bread: Annotated[FloatArray, Shape("d d")]
+    bread_stddev: Annotated[float, POSITIVE]
+    bread_bound: Annotated[float, POSITIVE]
+    bread_position: Annotated[FloatArray, Shape("d")]
+    score_transform: Annotated[FloatArray, Shape("d d")]
+    localise_positions: Annotated[FloatArray, Shape("L d")]
+    localise_scores: Annotated[FloatArray, Shape("L d")]
+    localise_bounds: Annotated[FloatArray, Shape("L", positive=True)]
+    sizes: Annotated[FloatArray, Shape("cells")]
+    sizes_stddev: Annotated[float, POSITIVE]
+    size_unit: Annotated[float, POSITIVE]
+    score_bound: Annotated[float, POSITIVE]
+    score_bounds: Annotated[FloatArray, Shape("T", positive=True)]
+    meat: Annotated[FloatArray, Shape("d d")]
+    meat_stddev: Annotated[float, POSITIVE]
+    meat_position: Annotated[FloatArray, Shape("d")]
+
+    @property
+    def _bread_sums(self) -> list[tuple[float, float]]:
+        return [(self.lengths_stddev, 1.0), (self.bread_stddev, self.bread_bound**2)]
+
+    @property
+    def _score_sums(self) -> list[tuple[float, float]]:
+        measure = list(zip(self.score_stddev.tolist(), self.score_bounds.tolist(), strict=True))
+        return [(self.sizes_stddev, 1.0), *measure, (self.meat_stddev, self.score_bound**2)]
+
+    @property
+    def n_scores(self) -> int:
+        """Number of independent scores: records, or protected units."""
+        return int(self.settings.get("unit", {}).get("n_units", self.n_records))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class PopulationRelease(RegressionSums, PopulationSums):
+    """Everything a private Newton run for the population's coefficients has published.
+
+    Sums are divided by the public number of records.  With x the features, r = y - E[y | x] at the weights of a point u
+    and s the derivative of E[y | x] in the linear predictor, the bread is the mean of s z z' for z = bread_transform x,
+    each record's matrix shortened to the Frobenius norm bread_bound**2; with z = score_transform x score t is the mean
+    of r z at positions[t], each shortened to the norm `score_bound`, and the meat is the mean of r**2 z z' at
+    `meat_position`, each shortened to score_bound**2.  The weights of a point u are score_transform' u.  Matrices have
+    noise of the named standard deviation on the diagonal and 1 / sqrt(2) of it beside the diagonal.
+
+    **Privacy.** Safe to publish: the sums carry the noise that `event` accounts for, and everything else is public or
+    computed from earlier noisy sums.  No record, exact statistic, seed or generator state is in it.
+
+    Parameters
+    ----------
+    counts, edges, counts_stddev
+        Shares of the responses by size, as in :class:`NewtonRelease`; empty for responses of 0 and 1.
+    means, means_stddev, means_bounds, transforms, moments, moment_stddev, moment_bounds
+        As in :class:`NewtonRelease`.
+    rare_transform : (k, d) float64, optional
+        Stretched directions, of unit length where moments are the identity; empty in a release of earlier versions.
+    rare : (k, k) float64, optional
+        Mean of w t t' for t = rare_transform x, w = min(1, rare_bound**2 / t't).
+    rare_stddev, rare_bound : float, optional
+    lengths : (m,) float64
+        Noisy shares of the records by s**(1/2) times the norm of z = bread_transform x, between the edges of
+        :data:`dpinfer.models.clipping.SIZE_EDGES` times `length_unit`.
+    lengths_stddev, length_unit : float
+    bread_transform, bread : (d, d) float64
+    bread_stddev, bread_bound : float
+    bread_position : (d,) float64
+        Weights at which s is taken.
+    score_transform : (d, d) float64
+        Whitens the bread.
+    localise_positions, localise_scores : (L, d) float64
+    localise_score_stddev, localise_bounds : (L,) float64
+        Noise, and the largest norm of a record's score.
+    scale_scores, scale_stddev, scale_units : (L,) float64, or (0,)
+        As in :class:`NewtonRelease`.
+    sizes : (m,) float64
+        Noisy shares of the records by the norm of r z, between the same edges times `size_unit`.
+    sizes_stddev, size_unit : float
+    positions, scores : (T, d) float64
+    score_stddev : (T,) float64
+    score_bound : float
+        The largest norm of a record's last score.
+    score_bounds : (T,) float64, optional
+        Of each score; `score_bound` where it is not given.
+    meat : (d, d) float64
+    meat_stddev : float
+    meat_position : (d,) float64
+    strata : (H, d + 1) float64, optional
+        For each stratum the sum of its scores at `meat_position`, shortened with their counts to the norm
+        `strata_bound`, and `strata_unit` times the number of its rows, units or clusters; both per row.  Empty without
+        strata.
+    strata_stddev, strata_unit, strata_bound : float, optional
+    names : tuple of str
+    n_records : int
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
+        As in :class:`dpinfer.Release`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field has the wrong type, shape or range, or `event` claims other sums or less noise than these.
+    """
+
+    localise_score_stddev: Annotated[FloatArray, Shape("L", positive=True)]
+    score_bounds: Annotated[FloatArray, Shape("T", positive=True)] = field(default_factory=no_means)
+    scale_scores: Annotated[FloatArray, Shape("scales")] = field(default_factory=no_means)
+    scale_stddev: Annotated[FloatArray, Shape("scales")] = field(default_factory=no_means)
+    scale_units: Annotated[FloatArray, Shape("scales")] = field(default_factory=no_means)
+    rare_transform: Annotated[FloatArray, Shape("rare rare_d")] = field(default_factory=no_directions)
+    rare: Annotated[FloatArray, Shape("rare rare")] = field(default_factory=no_directions)
+    rare_stddev: Annotated[float, POSITIVE] = 1.0
+    rare_bound: Annotated[float, POSITIVE] = 1.0
+    strata: Annotated[FloatArray, Shape("strata strata_d")] = field(default_factory=no_directions)
+    strata_stddev: Annotated[float, POSITIVE] = 1.0
+    strata_unit: Annotated[float, POSITIVE] = 1.0
+    strata_bound: Annotated[float, POSITIVE] = 1.0
+
+    format_name: ClassVar[str] = "dpinfer-population-release"
+    _target: ClassVar[str] = ", the population's coefficients"
+
+    def __post_init__(self) -> None:
+        if not np.size(self.score_bounds):
+            object.__setattr__(self, "score_bounds", np.full(len(self.positions), float(self.score_bound)))
+        scales, along = np.size(self.scale_scores), len(self.rare)
+        if scales not in (0, len(self.localise_scores)):
+            raise ValueError(f"scale_scores must be empty, or one for each of localise_scores, got {scales}")
+        weights, strata = np.shape(self.positions)[-1], len(self.strata)
+        sizes = {"rare_d": weights if along else 0, "strata": strata, "strata_d": weights + 1 if strata else 0}
+        d = self._check_regression(scales=scales, rare=along, **sizes)["d"]
+        self._check_names(d + (scales > 0))
+        self._check_event()
+        self._check_guarantee()
+
+    @property
+    def _bread_sums(self) -> list[tuple[float, float]]:
+        rare = [(self.rare_stddev, self.rare_bound**2)] if self.rare.size else []
+        return [*rare, *super()._bread_sums]
+
+    def _sums(self) -> tuple[FloatArray, FloatArray]:
+        """Return each pass's noise and the largest norm that a record's contribution may have there, in order."""
+        begin = [
+            *([(self.counts_stddev, 1.0)] if self.counts.size else []),
+            *zip(self.means_stddev, self.means_bounds, strict=True),
+            *zip(self.moment_stddev, np.square(self.moment_bounds), strict=True),
+        ]
+        localise = list(zip(self.localise_score_stddev, self.localise_bounds, strict=True))
+        middle = [*self._bread_sums, *localise] if self.scale_scores.size else [*localise, *self._bread_sums]
+        strata = [(self.strata_stddev, self.strata_bound)] if self.strata.size else []
+        stddev, norms = np.array([*begin, *middle, *self._score_sums, *strata], dtype=np.float64).T
+        return stddev * self.n_records, norms
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class ClusteredPopulationRelease(PopulationRelease):
+    """A :class:`PopulationRelease` of rows in clusters, which are not protected.
+
+    The meat is the mean over rows of the products of the clusters' summed scores, each shortened to `cluster_bound`.
+
+    **Privacy.** As that: a row moves one cluster's sum.
+
+    Parameters
+    ----------
+    cluster_sizes : (m,) float64
+        Noisy number of clusters per row by the norm of their scores' sums, between the edges of `sizes`.
+    cluster_sizes_stddev, cluster_bound : float
+    """
+
+    format_name: ClassVar[str] = "dpinfer-clustered-population-release"
+
+    cluster_sizes: Annotated[FloatArray, Shape("cells")]
+    cluster_sizes_stddev: Annotated[float, POSITIVE]
+    cluster_bound: Annotated[float, POSITIVE]
+
+    @property
+    def _score_sums(self) -> list[tuple[float, float]]:
+        # A row moves a cluster from interval to interval, and its product by twice the product of both bounds.
+        products = (self.meat_stddev, 2.0 * self.score_bound * self.cluster_bound)
+        return [*super()._score_sums[:-1], (self.cluster_sizes_stddev, math.sqrt(2.0)), products]

@@ -4,13 +4,12 @@
 """
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import FloatArray, IntArray
 from dpinfer._validate import check_choice
 from dpinfer.formulas.columns import (
     MOST_COLUMNS,
@@ -48,8 +47,6 @@ from dpinfer.models.person_model import MOST_ROWS, PERSON_FAMILIES
 from dpinfer.models.survey_weights import MOST_STRATA
 from dpinfer.tabular import BinaryColumn, Column, ContinuousColumn, IgnoredColumn, Schema
 
-IntArray = npt.NDArray[np.intp]
-
 FAMILIES = ("gaussian", "binomial", "multinomial", "poisson", "probit", "negativebinomial")
 COUNTS = ("poisson", "negativebinomial")
 _MODELS: dict[str, type[GeneralizedLinearModel]] = {
@@ -84,8 +81,6 @@ class Design:
         As in :func:`design`.
     offsets : tuple of Part
         Offsets of the linear predictor, in the user's units.
-    intercept_mean : float
-        Where a run that is written as code starts: the logarithm of the mean count that the schema declares.
     classes : tuple of str
         Of a multinomial response, the base class first; empty for other families.
     class_codes : tuple of int
@@ -111,7 +106,6 @@ class Design:
     moments: FloatArray = field(default_factory=lambda: np.ones((1, 1)), repr=False)
     completed: bool = False
     offsets: tuple[Part, ...] = ()
-    intercept_mean: float = 0.0
     classes: tuple[str, ...] = ()
     class_codes: tuple[int, ...] = ()
     weights: str = ""
@@ -120,8 +114,16 @@ class Design:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The compiled formula is code: it is compiled again, as from a file.
-        made = (self.formula.text, self.schema, self.family, self.prior_scale, self.completed, self.weights)
-        return _again, (*made, self.persons, self.strata)
+        again = partial(
+            design,
+            family=self.family,
+            prior_scale=self.prior_scale,
+            completed=self.completed,
+            weights=self.weights or None,
+            unit=self.persons,
+            strata=self.strata or None,
+        )
+        return again, (self.formula.text, self.schema)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -179,6 +181,12 @@ class Design:
         if self.family in COUNTS and isinstance(own, ContinuousColumn) and own.mean is not None and own.mean > 0.0:
             return own.mean
         return None
+
+    @property
+    def intercept_mean(self) -> float:
+        """Where a run that is written as code starts: the logarithm of the declared mean count, 0 without one."""
+        declared = self._response_mean() if self.family in COUNTS else None
+        return 0.0 if declared is None else float(np.log(declared))
 
     def _slope(self) -> int:
         """Return the place of the column whose coefficient varies between persons; -1 without one."""
@@ -292,20 +300,6 @@ class Design:
         return f"Design({self.formula.text!r}, {self.family}, {len(self.columns)} columns)"
 
 
-def _again(
-    formula: str,
-    schema: Schema,
-    family: str,
-    prior_scale: float,
-    completed: bool,
-    weights: str = "",
-    persons: Units | None = None,
-    strata: str = "",
-) -> Design:
-    options: Any = {"family": family, "prior_scale": prior_scale, "completed": completed, "unit": persons}
-    return design(formula, schema, **options, weights=weights or None, strata=strata or None)
-
-
 def design(
     formula: str,
     schema: Schema,
@@ -402,6 +396,8 @@ def design(
     scaled, moments = scaled_columns(
         columns, schema, predictor_columns, intercept=parsed.intercept, completed=completed
     )
+    # A model of persons has the noise's standard deviation apart, and weights in the response's public spread.
+    usual = _PRIOR_SCALES[family if persons is None else "binomial"]
     result = Design(
         formula=parsed,
         schema=schema,
@@ -412,11 +408,10 @@ def design(
         predictor_columns=predictor_columns,
         response_offset=offset,
         response_scale=scale,
-        prior_scale=_prior_scale(family, persons) if prior_scale is None else prior_scale,
+        prior_scale=usual if prior_scale is None else prior_scale,
         moments=moments,
         completed=completed,
         offsets=tuple(factor.parts[0] for factor in offsets),
-        intercept_mean=_usual_count(own) if family in COUNTS else 0.0,
         classes=classes,
         class_codes=class_codes,
         weights=weights or "",
@@ -426,11 +421,6 @@ def design(
     if persons is not None:
         result._slope()
     return result
-
-
-def _prior_scale(family: str, persons: Units | None) -> float:
-    # A model of persons has the noise's standard deviation apart, and weights in the response's public spread.
-    return _PRIOR_SCALES["binomial" if persons is not None else family]
 
 
 def _check_persons(parsed: Formula, family: str, persons: Units, weights: str | None) -> None:
@@ -478,23 +468,15 @@ def _classes(own: Column | None, response: Part) -> tuple[tuple[str, ...], tuple
     return tuple(labels[code] for code in codes), codes
 
 
-def _usual_count(own: Column | None) -> float:
-    """Return the logarithm of the declared mean of a count, or 0."""
-    declared = own.mean if isinstance(own, ContinuousColumn) else None
-    return 0.0 if declared is None or not declared > 0.0 else float(np.log(declared))
-
-
 def _response_units(response: Part, own: Column | None, family: str, *, completed: bool) -> tuple[float, float]:
     """Return offset and scale of the response; refuse a response that the family does not have."""
     labels = () if own is None else category_labels(own)
-    if family == "multinomial":
-        return 0.0, 1.0
-    if family in ("binomial", "probit"):
-        if len(labels) != 2:
-            raise FormulaError(
-                f"formula must have a response of two categories (kind 'target' or 'binary') with family={family!r}"
-                + ("; 'multinomial' takes more" if len(labels) > 2 else "")
-            )
+    if family in ("binomial", "probit") and len(labels) != 2:
+        raise FormulaError(
+            f"formula must have a response of two categories (kind 'target' or 'binary') with family={family!r}"
+            + ("; 'multinomial' takes more" if len(labels) > 2 else "")
+        )
+    if family in ("binomial", "probit", "multinomial"):
         return 0.0, 1.0
     if labels:
         raise FormulaError(

@@ -6,7 +6,7 @@ from typing import Any
 
 from dpinfer.accounting import PrivacyPlan
 from dpinfer.accounting.guarantee import rounded_up
-from dpinfer.cli.arguments import EXIT_DONE, integer, interval, public_arguments
+from dpinfer.cli.arguments import EXIT_DONE, integer, interval, positive, public_arguments
 
 
 def add_parser(verbs: Any) -> None:
@@ -17,10 +17,14 @@ def add_parser(verbs: Any) -> None:
         description="Certify the epsilon of T steps of the Poisson-subsampled Gaussian mechanism, and convert it to "
         "Gaussian DP, zCDP and bounds on membership attacks. Reads no data.",
     )
-    parser.add_argument("--noise-multiplier", type=interval(0, float("inf")), required=True, metavar="S")
-    parser.add_argument("--sample-rate", type=interval(0, 1, high_open=False), required=True, metavar="Q")
-    parser.add_argument("--steps", type=integer(1), required=True, metavar="T")
-    parser.add_argument("--delta", type=interval(0, 1), required=True, metavar="D")
+    parser.add_argument(
+        "--noise-multiplier", type=positive, required=True, metavar="S", help="noise sd over the clipping norm"
+    )
+    parser.add_argument(
+        "--sample-rate", type=interval(0, 1, high_open=False), required=True, metavar="Q", help="Poisson rate"
+    )
+    parser.add_argument("--steps", type=integer(1), required=True, metavar="T", help="number of steps")
+    parser.add_argument("--delta", type=interval(0, 1), required=True, metavar="D", help="well below 1/N")
     parser.add_argument(
         "--accountant", choices=("pld", "prv", "rdp"), default="pld", help="accountant (default: %(default)s)"
     )

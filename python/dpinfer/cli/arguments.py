@@ -82,6 +82,9 @@ def interval(low: float, high: float, *, high_open: bool = True) -> Callable[[st
     return convert
 
 
+positive = interval(0, math.inf)
+
+
 def integer(minimum: int, maximum: float = math.inf) -> Callable[[str], int]:
     """Return an argument type: a whole number of at least `minimum`, and at most `maximum`."""
     bound = f"at least {minimum}" + (f" and at most {maximum:g}" if math.isfinite(maximum) else "")

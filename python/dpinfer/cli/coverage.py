@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpinfer.cli.arguments import EXIT_DONE, integer, interval, public_arguments
+from dpinfer.cli.arguments import EXIT_DONE, integer, positive, public_arguments
 from dpinfer.cli.output import OutputFolder, files_text, output_folder
 from dpinfer.cli.pictures import draw_picture
 
@@ -30,9 +30,7 @@ def add_parser(verbs: Any) -> None:
         "--runs", type=integer(2), default=500, metavar="K", help="number of runs (default: %(default)s)"
     )
     parser.add_argument("--method", default="exact", metavar="M", help="method of the posteriors (default: exact)")
-    parser.add_argument(
-        "--epsilon", type=interval(0, float("inf")), default=0.1, metavar="E", help="budget (default: %(default)s)"
-    )
+    parser.add_argument("--epsilon", type=positive, default=0.1, metavar="E", help="budget (default: %(default)s)")
     parser.add_argument("--recipe", metavar="R", help="settings of the mechanism (default: the study's own)")
     parser.add_argument("--seed", type=integer(0), default=0, help="seed of the whole study (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the result, its table and the pictures")

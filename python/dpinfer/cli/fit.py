@@ -137,8 +137,7 @@ def run(args: argparse.Namespace) -> int:
     # A missing file is reported before the accountant starts.
     for path in (args.file, args.test, args.schema):
         if path is not None:
-            with path.open("rb"):
-                pass
+            path.open("rb").close()
     route = _route(args)
     with OutputFolder(args.out, need_bytes=route.need_bytes, overwrite=args.overwrite) as folder:
         with interruptible(folder, args.checkpoint, charged=args.ledger is not None):
@@ -170,7 +169,7 @@ def check_options(args: argparse.Namespace) -> None:
     if args.formula is not None or args.family or _of_survey(args):
         _check_formula_options(args)
     elif args.method in POSTERIORS:
-        sys.stderr.write(f"--method {args.method} is --approximation {args.method} --method dpvi now\n")
+        sys.stderr.write(f"--method {args.method} is now --method dpvi --approximation {args.method}\n")
         args.approximation, args.method = args.method, "dpvi"
     if args.schema is None and not args.bounds_from_data:
         raise UsageError(
@@ -226,7 +225,7 @@ def _check_formula_options(args: argparse.Namespace) -> None:
     if args.schema is None or (args.n_records is None and args.unknown is None):
         raise UsageError("--formula needs --schema and --n-records: the design and the plan follow from them")
     if args.method in POSTERIORS:
-        raise UsageError(f"--method must be a method of fits with --formula, auto say, got {args.method}")
+        raise UsageError(f"--method must be a mechanism with --formula, such as auto or newton, got {args.method}")
     if args.target is not None:
         raise UsageError("--target cannot be given with --formula")
     if (args.weights or args.strata) and args.test is not None:

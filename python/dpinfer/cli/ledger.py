@@ -8,7 +8,7 @@ from typing import Any
 
 from dpinfer._sinks import aligned
 from dpinfer.accounting import LedgerAccount, PrivacyLedger, account
-from dpinfer.cli.arguments import EXIT_DONE, EXIT_FAILED, UsageError, interval, public_arguments
+from dpinfer.cli.arguments import EXIT_DONE, EXIT_FAILED, UsageError, interval, positive, public_arguments
 from dpinfer.release import load_release
 
 _DELTA = 1e-5  # the default of all commands
@@ -28,7 +28,7 @@ def add_parser(verbs: Any) -> None:
     action.add_argument(
         "--check", type=Path, metavar="RELEASE", help="check that the ledger holds the charge of this release"
     )
-    parser.add_argument("--epsilon", type=interval(0, float("inf")), metavar="E", help="with --add: the budget")
+    parser.add_argument("--epsilon", type=positive, metavar="E", help="with --add: the budget")
     parser.add_argument(
         "--delta",
         type=interval(0, 1),

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpinfer import plots
 from dpinfer._sinks import terminal_text
-from dpinfer.cli.arguments import EXIT_DONE, UsageError, integer, interval, public_arguments
+from dpinfer.cli.arguments import EXIT_DONE, UsageError, integer, interval, positive, public_arguments
 from dpinfer.cli.output import output_folder
 from dpinfer.cli.pictures import draw_picture
 from dpinfer.models import (
@@ -44,7 +44,7 @@ def add_parser(verbs: Any) -> None:
         description="Predict the width of the noise-aware posterior and recommend settings. Reads no data.",
     )
     parser.add_argument("--n-records", type=integer(1), required=True, metavar="N", help="public number of records")
-    parser.add_argument("--epsilon", type=interval(0, float("inf")), required=True, metavar="E", help="budget")
+    parser.add_argument("--epsilon", type=positive, required=True, metavar="E", help="budget")
     parser.add_argument(
         "--delta", type=interval(0, 1), default=1e-5, metavar="D", help="well below 1/N (default: %(default)s)"
     )
@@ -59,14 +59,11 @@ def add_parser(verbs: Any) -> None:
         help="schema with the features of a logistic regression, as in `dpinfer fit`, instead of --n-features",
     )
     parser.add_argument(
-        "--prior-scale",
-        type=interval(0, float("inf")),
-        metavar="S",
-        help="prior sd of a regression's weights (default: the model's)",
+        "--prior-scale", type=positive, metavar="S", help="prior sd of a regression's weights (default: the model's)"
     )
     parser.add_argument(
         "--curvature",
-        type=interval(0, float("inf")),
+        type=positive,
         metavar="A",
         help="information of one record about each parameter (default: expected under the model)",
     )
@@ -89,9 +86,7 @@ def add_parser(verbs: Any) -> None:
         "--sample-rate", type=interval(0, 1, high_open=False), metavar="Q", help="rate (default: recommended)"
     )
     parser.add_argument("--steps", type=integer(1), metavar="T", help="steps (default: recommended)")
-    parser.add_argument(
-        "--max-grad-norm", type=interval(0, float("inf")), metavar="C", help="clipping norm (default: recommended)"
-    )
+    parser.add_argument("--max-grad-norm", type=positive, metavar="C", help="clipping norm (default: recommended)")
     parser.add_argument(
         "--simulations", type=integer(1), default=4, metavar="R", help="simulated runs (default: %(default)s)"
     )
@@ -140,7 +135,7 @@ def run(args: argparse.Namespace) -> int:
 def _model(args: argparse.Namespace) -> Model:
     if args.schema is not None:
         if args.model != "logistic" or args.n_features is not None:
-            raise UsageError("--schema is for logistic regression, and replaces --n-features")
+            raise UsageError("--schema is for --model logistic, and replaces --n-features: leave one of them out")
         schema = Schema.load(args.schema)
         names, scale = schema.feature_names, 1.0 if args.prior_scale is None else args.prior_scale
         return LogisticRegression(
@@ -152,6 +147,8 @@ def _model(args: argparse.Namespace) -> Model:
             feature_moments_known=schema.shares_known,
         )
     if args.model in _CONJUGATE:
+        if args.n_features is not None or args.prior_scale is not None:
+            raise UsageError(f"--n-features and --prior-scale are for regressions, not for --model {args.model}")
         return _CONJUGATE[args.model]()
     scale = {} if args.prior_scale is None else {"prior_scale": args.prior_scale}
     if args.model == "linear":
@@ -163,9 +160,8 @@ def _pilot(path: Path | None) -> np.ndarray[Any, np.dtype[np.float64]] | None:
     if path is None:
         return None
     # NumPy's own error does not name the missing file.
-    with path.open("rb"):
-        pass
+    path.open("rb").close()
     try:
         return np.loadtxt(path, delimiter=",", ndmin=2)
     except ValueError as error:
-        raise UsageError(f"{str(path)!r} must hold comma-separated numbers, the same count on every line") from error
+        raise UsageError(f"--pilot must hold comma-separated numbers, as many on every line: {str(path)!r}") from error

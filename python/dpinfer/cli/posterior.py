@@ -53,6 +53,8 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Load, compute, print and, with ``--out``, write."""
+    if args.test is not None:
+        args.test.open("rb").close()  # a missing file is named before the posterior is computed
     release = load_release(args.release)
     if (args.release.parent / DESIGN_FILE).exists() and args.release.name == RELEASE_FILE:
         return _regression(args, release)

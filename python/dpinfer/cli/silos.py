@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpinfer._sinks import printable, terminal_text
-from dpinfer.cli.arguments import EXIT_DONE, integer, interval, public_arguments
+from dpinfer.cli.arguments import EXIT_DONE, integer, interval, positive, public_arguments
 from dpinfer.cli.formula import write_regression
 from dpinfer.cli.output import OutputFolder
 from dpinfer.cli.pipeline import after_spending, interruptible
@@ -26,26 +26,30 @@ def add_parser(verbs: Any) -> None:
         description="Ask sites ('dpinfer site serve') for masked, noisy sums, and fit a regression.  Each charges a "
         "ledger of its own.",
     )
-    parser.add_argument("--formula", required=True, metavar="F", help="'y ~ age + C(job)'")
+    parser.add_argument("--formula", required=True, metavar="F", help="formula, such as 'y ~ age + C(job)'")
     parser.add_argument("--family", choices=FAMILIES, default="gaussian", help="family (default: %(default)s)")
     parser.add_argument("--schema", type=Path, required=True, metavar="SCHEMA.toml", help="schema of all sites")
     parser.add_argument(
-        "--site", type=address, action="append", required=True, metavar="HOST:PORT", help="one for each site"
+        "--site", type=address, action="append", required=True, metavar="HOST:PORT", help="address; once for each site"
     )
-    parser.add_argument("--may-vanish", type=integer(0), default=0, metavar="L", help="sites (default: %(default)s)")
-    parser.add_argument("--may-collude", type=integer(1), default=1, metavar="C", help="sites (default: %(default)s)")
-    parser.add_argument("--epsilon", type=interval(0, float("inf")), required=True, metavar="E", help="budget")
+    parser.add_argument(
+        "--may-vanish", type=integer(0), default=0, metavar="L", help="sites that may be lost (default: 0)"
+    )
+    parser.add_argument(
+        "--may-collude", type=integer(1), default=1, metavar="C", help="sites that may collude (default: 1)"
+    )
+    parser.add_argument("--epsilon", type=positive, required=True, metavar="E", help="budget")
     parser.add_argument("--delta", type=interval(0, 1), required=True, metavar="D", help="well below 1/N")
     parser.add_argument("--n-records", type=integer(2), required=True, metavar="N", help="public total of all sites")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
     parser.add_argument("--level", type=interval(0, 1), default=0.9, help="credibility (default: %(default)s)")
-    parser.add_argument("--timeout", type=interval(0, float("inf")), default=600.0, metavar="S", help="for one answer")
+    parser.add_argument("--timeout", type=positive, default=600.0, metavar="S", help="seconds for an answer")
     parser.add_argument(
         "--checkpoint",
         type=Path,
         metavar="PATH",
         help="file to save the session and to resume it after a crash while the sites still run; removed when the "
-        "release is saved; it has no secret of a site",
+        "release is saved; it holds no secret of a site",
     )
     add_line_arguments(parser)
     parser.set_defaults(run=run)

@@ -146,7 +146,7 @@ def _asked(draft: SchemaDraft, unknown: Any, n_records: int | None) -> tuple[str
     gaps = {"bounds": bool(draft.unknown_bounds), "categories": bool(draft.unknown_categories)}
     requested = tuple(name for name in unknown if gaps.get(name, True))
     if not requested:
-        raise ValueError("unknown must hold something that the formula's columns lack")
+        raise ValueError(f"unknown must name facts that the formula's columns lack, got {unknown!r}")
     return requested
 
 

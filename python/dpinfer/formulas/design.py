@@ -374,7 +374,8 @@ def design(
     if weights is not None or strata is not None:
         if family not in _MODELS or offsets or weights in response_columns | predictor_columns:
             name = "strata" if weights is None else "weights"
-            raise FormulaError(f"{name} must be a column besides the formula's, for a family without an offset")
+            families = ", ".join(_MODELS)
+            raise FormulaError(f"{name} must be a column besides the formula's, for a family of {families}, no offset")
         _survey_weights(schema, weights or "", strata or "")
     columns = columns_of(parsed, factors)
     if completed and not columns:
@@ -441,7 +442,7 @@ def _survey_weights(schema: Schema, name: str, strata: str) -> SurveyWeights | N
     labels = category_labels(next((item for item in schema.columns if item.name == strata), None))
     if strata and not 2 <= len(labels) <= MOST_STRATA:
         raise FormulaError(
-            f"strata must be a column of the schema with 2 to {MOST_STRATA} categories, which are public; it is not "
+            f"strata must be a column of the schema with 2 to {MOST_STRATA} categories, which are public, got "
             f"{strata!r}"
         )
     if not name:
@@ -480,8 +481,8 @@ def _response_units(response: Part, own: Column | None, family: str, *, complete
         return 0.0, 1.0
     if labels:
         raise FormulaError(
-            f"formula must have a response of numbers with family={family!r}; "
-            f"{'binomial' if len(labels) == 2 else 'multinomial'!r} takes this one"
+            f"formula must have a response of numbers with family={family!r}; this response needs "
+            f"family={'binomial' if len(labels) == 2 else 'multinomial'!r}"
         )
     low, high = response.bounds
     if family in COUNTS:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dpinfer._arrays import FloatArray
+from dpinfer.errors import DpinferError
 from dpinfer.formulas import intervals
 from dpinfer.formulas.intervals import Interval
 from dpinfer.tabular import BinaryColumn, CategoricalColumn, Column, ContinuousColumn, Schema
@@ -41,7 +42,7 @@ _REFUSED = {
 }
 
 
-class FormulaError(ValueError):
+class FormulaError(DpinferError, ValueError):
     """A formula needs more than public knowledge; the text gives the reason."""
 
 
@@ -339,7 +340,7 @@ def _splines(expression: str, call: ast.Call, columns: Mapping[str, Column]) -> 
             raise FormulaError("formula must have bs(knots=[...]) written out as numbers") from error
     else:
         least = degree + 1 - first
-        size = _whole(options.get("df"), max(least, 1), _MOST_KNOTS, "bs(x, df=) without knots=, a number of columns")
+        size = _whole(options.get("df"), max(least, 1), _MOST_KNOTS, "bs(x, knots=[...]), or bs(x, df=...) with a df")
         inner = np.linspace(low, high, size - least + 2)[1:-1].tolist()
     rising = all(left < right for left, right in pairwise([low, *inner, high]))
     if not rising or len(inner) > _MOST_KNOTS:

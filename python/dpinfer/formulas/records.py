@@ -154,7 +154,7 @@ def _source(data: Any, design: Design, unit: str = "") -> Any:
     schema = design.schema
     names = [column.name for column in design.table_columns()] + ([unit] if unit else [])
     if unit and unit not in [column.name for column in schema.columns]:
-        raise SchemaError(f"unit must have as its ids a column of the schema (kind 'ignore' will do), got {unit!r}")
+        raise SchemaError(f"unit or clusters must name a column of the schema (kind 'ignore' will do), got {unit!r}")
     return raw_records(data, schema, names, unit)
 
 

@@ -127,6 +127,8 @@ class RunCheckpoint:
 
         Raises CheckpointError if another process, or another run in this one, holds it.
         """
+        if not self._file.parent.is_dir():
+            raise CheckpointError(f"checkpoint must be in a folder that exists, got {str(self.path)!r}")
         with exclusive(self._file.with_name(f".{self._file.name}.lock")) as mine:
             if not mine:
                 raise CheckpointError(f"checkpoint must not be in use by another run, and {str(self.path)!r} is")

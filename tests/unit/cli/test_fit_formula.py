@@ -128,7 +128,8 @@ def test_survey_weights_clusters_and_strata(place, capsys):
     for rest, said in (
         (["--strata", "house"], "strata must be a column"),
         (["--weights", "y"], "besides the formula's"),
-        (["--clusters", "nobody"], "nobody"),
+        (["--clusters", "nobody"], "clusters must name a column"),
+        (["--formula", "y ~ (1 | x)"], "declared categories"),
         (["--weights", "w", "--test", str(place / "people.csv"), "--family", "binomial"], "--test"),
     ):
         assert fit(place, "y ~ x", *charged, *rest) == 2

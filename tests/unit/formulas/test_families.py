@@ -316,7 +316,7 @@ def test_probabilities_of_classes(classes):
     [
         ("age ~ job", "multinomial", "response of categories"),
         ("way ~ age", "binomial", "'multinomial' takes more"),
-        ("way ~ age", "poisson", "'multinomial' takes this one"),
+        ("way ~ age", "poisson", "needs family='multinomial'"),
         ("way ~ job + offset(age)", "multinomial", "must not have an offset"),
     ],
 )

@@ -117,6 +117,14 @@ def test_a_stranger_gets_no_answer(circle, tmp_path):
     assert all(site.transcript.n_bytes["coordinator"] == 0 for site in sites)
 
 
+def test_a_missing_or_strange_certificate_is_named(circle, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"gone\.pem"):
+        tls_context(**{**circle["site"], "key": tmp_path / "gone.pem"}, serves=True)
+    (tmp_path / "text.pem").write_text("no certificate")
+    with pytest.raises(OSError, match="not PEM"):
+        tls_context(**{**circle["site"], "authority": tmp_path / "text.pem"}, serves=True)
+
+
 def write_tables(folder, n_sites=3):
     rng = np.random.default_rng(4)
     paths = []

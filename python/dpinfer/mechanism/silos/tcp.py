@@ -1,6 +1,7 @@
 """TCP with TLS: frames of bytes between a coordinator and each site, both of whom show a certificate."""
 
 import contextlib
+import errno
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,21 +20,19 @@ _HEAD = 8  # bytes of a message's length
 def tls_context(certificate: Path, key: Path, authority: Path, *, serves: bool) -> ssl.SSLContext:
     """Return a context of TLS 1.3 in which both ends show a certificate that `authority` has signed.
 
-    Raises OSError if a file cannot be read, or holds something else.
-
-    Parameters
-    ----------
-    certificate, key : Path
-        Own, PEM.
-    authority : Path
-        Whose signatures are trusted, PEM: that of the sites' own circle.
-    serves : bool
-        Whether this end listens: a site does.
+    The files are PEM: this end's `certificate` and `key`, and the `authority` of the sites' own circle. A site listens,
+    and `serves`. Raises OSError if a file cannot be read, or holds something else.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if serves else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_cert_chain(certificate, key)
-    context.load_verify_locations(authority)
+    for path in (certificate, key, authority):
+        path.open("rb").close()  # an error of ssl does not name the file
+    try:
+        context.load_cert_chain(certificate, key)
+        context.load_verify_locations(authority)
+    except ssl.SSLError as error:
+        text = "certificate, key or authority is not PEM, or the key is that of another certificate"
+        raise OSError(errno.EINVAL, text, str(certificate)) from error
     context.verify_mode = ssl.CERT_REQUIRED
     return context
 

@@ -106,9 +106,9 @@ def check_float_array(
 
 @dataclass(frozen=True)
 class Shape:
-    """Of an array of a release: names of its axes, such as "T d"; axes with one name have one length.
+    """Shape of an array of a release: names of its axes, such as "T d".  Axes of one name have one length.
 
-    The length of a name is that in `sizes`, or else of the first array that has it, which must not be empty.
+    The length of an axis is in `sizes`, or that of the first array with this axis, which must not be empty.
     """
 
     axes: str
@@ -132,7 +132,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Range:
-    """Of a number of a release: an interval, whose ends are in it where `first` or `last` is set."""
+    """Interval of a number of a release, which holds its ends where `first` or `last` is set."""
 
     low: float = 0.0
     high: float = math.inf
@@ -159,8 +159,7 @@ def settings_of(
 
     `argument` is the name of the settings in the function's signature, for messages.
 
-    Raises TypeError if `settings` is of another class, a keyword is none of its fields, or one without a default is
-    missing.
+    Raises TypeError if `settings` is of another class, a keyword is no field, or a field without a default is missing.
     """
     if settings is not None and not isinstance(settings, kind):
         raise TypeError(f"{argument} must be a {kind.__name__}, got {type(settings).__name__}")

@@ -52,8 +52,8 @@ class Charge:
         Parameters
         ----------
         binding : str, optional
-            With a checkpoint: 64 hexadecimal digits that identify the key and its records. The ledger accepts one for
-            each run, so that only one of several copies of a checkpoint can begin.
+            With a checkpoint: 64 hexadecimal digits that identify the key and its records. The ledger accepts one entry
+            for each run, so that only one of several copies of a checkpoint can begin.
 
         Raises
         ------

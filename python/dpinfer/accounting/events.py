@@ -208,8 +208,8 @@ class PureEvent(_Described):
 class ApproximateEvent(_Described):
     """A release that is (epsilon, delta)-differentially private, by any noise: names above a threshold, say.
 
-    **Privacy.** Describes a mechanism; reads no records.  As of pure guarantees, those under two relations are not
-    multiples of each other: the event names its own, and accountants refuse it under another.
+    **Privacy.** Describes a mechanism; reads no records.  Guarantees under two relations are not multiples of each
+    other: the event names its relation, and accountants refuse it under another.
 
     Parameters
     ----------

@@ -271,7 +271,8 @@ class LedgerAccount:
     def remaining(self) -> float | None:
         """Return the budget's epsilon less the spent one, at least 0; None without a budget.
 
-        Runs compose to less than the sum of their epsilons, so that more than this may fit: see :meth:`preview`.
+        Runs compose to less than the sum of their epsilons, so that a run with more than this may still fit: see
+        :meth:`preview`.
         """
         state = self._state()
         if state.budget is None:

@@ -59,7 +59,7 @@ def audit(
     models : sequence of GeneralizedLinearModel
         Your own regressions, audited like those of the library.
     methods : sequence of str
-        Methods of other packages, whose own paths are audited too.
+        Methods of other packages, whose paths are audited, too.
     noise_multiplier : float
         Noise of the trials, in [1e-3, 1e3]; the claim is mu = 1 / noise_multiplier (twice that for replacement).
     false_positive_rate : float in (0, 0.5]

@@ -73,10 +73,10 @@ class BayesianLogisticRegression(Classifier):
 
     **Privacy.** ``fit`` reads the records once, through one private mechanism, and is (epsilon, delta)-differentially
     private under `adjacency`; with "add_remove" a neighbour has one record more or less, and clipping to
-    `max_grad_norm` bounds what that changes.  ``release_``, ``posterior_``, ``coef_``, ``intercept_`` and predictions
-    for public points are covered by that guarantee.  Not covered are the number of records (`n_records`) and the two
-    labels (`classes`) if ``fit`` has to read them from the data. It then warns with :class:`PrivacyLeakWarning`.  There
-    is no seed: see `random_source`.
+    `max_grad_norm` bounds its effect.  ``release_``, ``posterior_``, ``coef_``, ``intercept_`` and predictions for
+    public points are covered by that guarantee.  The guarantee does not cover the number of records (`n_records`) and
+    the two labels (`classes`) if ``fit`` has to read them from the data; it then warns with
+    :class:`PrivacyLeakWarning`. There is no seed: see `random_source`.
 
     Parameters
     ----------
@@ -106,8 +106,8 @@ class BayesianLogisticRegression(Classifier):
         Standard deviation of the normal prior of every weight, positive.
     fit_intercept : bool
     data_bounds : (low, high) or (n_features, 2) array, optional
-        Public bounds, needed but for a gradient trace with a number as `max_grad_norm`.  ``fit`` and predictions clip X
-        to these bounds, without scaling.  Scale the columns to about unit size by public constants first
+        Public bounds, required except for a gradient trace with a number as `max_grad_norm`.  ``fit`` and predictions
+        clip X to these bounds, without scaling.  Scale the columns to about unit size by public constants first
         (:mod:`dpinfer.tabular` does): the prior and the clipping expect it.
     method : str
         The mechanism.  "auto" (default) chooses it by predicted width as :func:`dpinfer.plan_fit` does.  "newton": a
@@ -127,8 +127,8 @@ class BayesianLogisticRegression(Classifier):
         None: the operating system's generator.  ``functools.partial(dpinfer.testing.InsecureRNG, seed)`` gives
         reproducible fits that are NOT PRIVATE; a callable can be cloned and pickled, a source cannot.
     ledger : LedgerAccount, optional
-        The data set's account in a :class:`dpinfer.PrivacyLedger`, which every ``fit`` is charged to, before it looks
-        at a record; clones share it.  It needs `n_records`, `classes`, and an X with a shape.
+        The data set's account in a :class:`dpinfer.PrivacyLedger`.  Every ``fit``, also of a clone, is charged to it
+        before it looks at a record.  It needs `n_records`, `classes`, and an X with a shape.
 
     Attributes
     ----------

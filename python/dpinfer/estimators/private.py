@@ -223,7 +223,7 @@ class PrivateEstimator(Estimator):
         return self._family().total()
 
     def __sklearn_clone__(self) -> Self:
-        """Return an unfitted copy, whose fits are counted with those of this estimator."""
+        """Return an unfitted copy; its fits are charged together with those of this estimator."""
         copied = type(self)(**{name: copy.deepcopy(value) for name, value in self.get_params().items()})
         copied._spending = self._family()
         return copied

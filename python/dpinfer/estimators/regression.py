@@ -252,8 +252,8 @@ class BayesianLinearRegression(_Regressor):
     """Bayesian linear regression, fitted with differential privacy, whose posterior counts the privacy noise.
 
     **Privacy.** ``fit`` hands the records to the mechanism that :func:`dpinfer.plan_fit` chooses, which is (epsilon,
-    delta)-differentially private under `adjacency`.  Not covered is the number of records where `n_records` is not
-    given.  There is no seed: see `random_source`.
+    delta)-differentially private under `adjacency`.  The guarantee does not cover the number of records if
+    `n_records` is not given.  There is no seed: see `random_source`.
 
     Parameters
     ----------
@@ -267,13 +267,13 @@ class BayesianLinearRegression(_Regressor):
     target_bounds : (low, high)
         Public bounds of y, required: y is clipped to them, and the mechanism takes its scale from them.
     unknown : sequence of {"n_records", "data_bounds", "target_bounds"}, optional
-        Parameters that are not public. They are left out, and released first, with noise, for a tenth of the
-        budget (in squares); the fit gets the rest, by "newton".  `epsilon` and `delta` are of all together, and the
-        release's guarantee states them; a ledger has an entry for each.  X needs a shape: docs/unknown.md.
+        Parameters that are not public. Leave them out: they are released first, with noise, for a tenth of the budget
+        (in squares), and "newton" makes the fit with the rest.  `epsilon` and `delta` cover all releases together,
+        and the release's guarantee states them; a ledger has an entry for each.  X needs a shape: docs/unknown.md.
     method : str
         As in :func:`dpinfer.plan_fit`: "auto", "newton", "dpvi", or that of another package.
     prior_scale : float, optional
-        Prior standard deviation of a scaled weight, in units of the noise's; that of the model by default.
+        Prior standard deviation of a scaled weight, in noise standard deviations; the model's by default.
     fit_intercept : bool
     adjacency : {"add_remove", "replace_one"}
     n_threads : int, optional

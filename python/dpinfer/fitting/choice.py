@@ -39,7 +39,7 @@ class Candidate:
     allowance : float
         Factor of the width in the comparison: above 1 if the prediction makes more assumptions than others.
     widest : float
-        The upper end where the prediction is a range, as correlations are not public; nan where it is none.
+        The upper end if the prediction is a range, since correlations are not public; else nan.
     target : {"", "model", "population"}
         Target of the coefficients, if the method has both: the model's parameters, assuming that it is true, or the
         population's least-squares or maximum-likelihood coefficients.

@@ -72,9 +72,9 @@ def fit(
     """Fit a model with differential privacy: choose the mechanism, run it once, and infer the posterior.
 
     **Privacy.** Hands the records to one mechanism of the library, which is (epsilon, delta)-differentially private
-    under `adjacency`.  The mechanism, its settings and the predicted widths follow from public numbers alone; the
-    posterior is post-processing of the release.  Wrong arguments are refused before anything is spent; after
-    the charge the release is kept, even if the posterior fails.
+    under `adjacency`.  Mechanism, settings and predicted widths follow from public numbers alone; the posterior is
+    post-processing of the release.  Wrong arguments are refused before anything is spent.  After the charge the
+    release is kept, even if the posterior fails.
 
     Parameters
     ----------
@@ -91,17 +91,17 @@ def fit(
         The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible fits that
         are marked NOT PRIVATE.
     path : path-like, optional
-        A folder, which must not hold a fit: the plan is written there before the run, the release as soon as there is
-        one, and then the posterior.
+        A folder without a fit.  The plan is written there before the run, the release right after it, and then the
+        posterior.
     posterior : PosteriorRequest, optional
         Settings of the posterior; checked against the planned run before anything is spent.
     adjacency, response_scale, predictor_spread, simulate, target
         As in :func:`dpinfer.plan_fit`.  `response_scale` is needed for a linear regression by "newton".
     unknown : sequence of {"n_records", "response_scale"}, optional
-        Arguments that are not public. They are left out of the call, and released first, with noise, for a tenth of
-        the budget (in squares); the fit gets the rest, by "newton". `epsilon` and `delta` cover all releases together,
-        and the release's guarantee states them; a ledger has an entry for each. The plan of the fit contains the
-        released values: docs/unknown.md.
+        Arguments that are not public. Leave them out of the call: they are released first, with noise, for a tenth of
+        the budget (in squares), and "newton" makes the fit with the rest. `epsilon` and `delta` cover all releases
+        together, and the release's guarantee states them; a ledger has an entry for each. The plan of the fit
+        contains the released values: docs/unknown.md.
     leaks, parts : tuple, optional
         Permanent marks of the release: as in its ``with_leaks`` and ``with_parts``.
     checkpoint : path-like or RunCheckpoint, optional
@@ -113,15 +113,15 @@ def fit(
     n_threads : int, optional
         All cores by default; the release does not depend on it.
     unit : Units, optional
-        The unit of each row. Privacy then protects a unit with all of its rows, `n_records` counts units, the method
-        is "newton", and "auto" means the population's target if the model has it: its intervals allow for dependence
-        of rows within a unit (cluster-robust).
+        The unit of each row. Privacy then protects a unit with all of its rows, `n_records` counts units, and the
+        method is "newton". Target "auto" is the population's if the model has it, with intervals that allow for
+        dependence of rows within a unit (cluster-robust).
     clusters : (N,) array of integers or strings, optional
         Clusters within which rows may depend on each other.  Privacy protects rows, and intervals of the population's
         coefficients are cluster-robust; for method "newton" and arrays.
     backend : {"cpu", "cuda"}
-        Processor of the passes; the release does not depend on it.  "cuda" is for arrays and method "newton":
-        see :class:`dpinfer.mechanism.CudaRows` for its requirements.
+        Processor of the passes; the release does not depend on it.  "cuda" takes arrays, by method "newton": see
+        :class:`dpinfer.mechanism.CudaRows` for its requirements.
 
     Returns
     -------
@@ -131,14 +131,14 @@ def fit(
     Raises
     ------
     BackendUnavailableError
-        If `backend` is not there; nothing was spent.
+        If `backend` is not available; nothing was spent.
     FileExistsError
         If `path` holds a fit; nothing was spent.
 
     Warns
     -----
     FallbackWarning
-        If the posterior, or a file, could not be had after the run.
+        If the posterior could not be computed, or a file not be written, after the run.
 
     Examples
     --------

@@ -223,19 +223,19 @@ def plan_fit(
     n_records : int
         A *public* number of records.
     method : {"auto", "newton", "statistic", "dpvi", "sep"}
-        "auto": by predicted width; among those within 10% of the narrowest, the fewest passes over the records.  The
-        gradient trace of a regression must be predicted narrower by a factor of 1.5: its prediction does not know
-        correlations of features, with which it is many times wider.
+        "auto" takes the narrowest predicted width, or the fewest passes over the records among methods within 10% of
+        it.  The gradient trace of a regression must be predicted narrower by a factor of 1.5, because its prediction
+        ignores correlations of features, which make it many times wider.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
     response_scale : float, optional
         For a linear regression by "newton": a public order of magnitude of y, in its units, within a factor of 10 of
-        its root mean square.  A plan does without it, a run does not.
+        its root mean square.  A run needs it, a plan does not.
     predictor_spread : float, optional
-        Root mean square of a logistic regression's linear predictor that its predicted width assumes: by default 1, or
-        that of the prior if it is smaller, or with `simulate`.
+        Root mean square of a logistic regression's linear predictor, for its predicted width.  By default 1, or the
+        prior's if that is smaller, or with `simulate`.
     simulate : bool
-        Whether the width of a gradient trace without a closed form is predicted from simulated runs, which takes
-        seconds to minutes; by default it is not predicted, and not chosen where another width is.
+        Whether simulated runs, which take seconds to minutes, predict the width of a gradient trace without a closed
+        form. By default it is not predicted, and the trace is not chosen if another method has a predicted width.
     target : {"auto", "model", "population"}
         Target of a regression by "newton". "population": least squares, or maximum likelihood, on the whole
         population, with robust intervals (HC-type), whether or not the model is true. "model": the model's parameters,
@@ -247,7 +247,7 @@ def plan_fit(
     Returns
     -------
     FitPlan
-        ``plan.choice`` is the table of candidates; ``plan.run(X, y)`` the private part alone.
+        ``plan.choice`` is the table of candidates; ``plan.run(X, y)`` makes the private run alone.
 
     Raises
     ------

@@ -116,7 +116,7 @@ def try_out(plan: UnknownPlan, check: Callable[[], T], ledger: LedgerAccount | N
 
 @contextlib.contextmanager
 def keep_with(released: ReleasedArguments | Guaranteed) -> Iterator[None]:
-    """Attach earlier releases, which are paid for, to every error in the block, as its ``unknown``."""
+    """Attach earlier, charged releases to every error in the block, as its ``unknown``."""
     try:
         yield
     except BaseException as error:

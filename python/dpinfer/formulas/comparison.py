@@ -79,11 +79,10 @@ def compare_without(
 
     Notes
     -----
-    Dickey (1971): where the other parameters have the same prior in both models, the Bayes factor of the smaller is
-    the posterior density over the prior density at zero.  In a linear regression the prior of the weights depends on
-    the noise variance, and the correction of Verdinelli and Wasserman (1995) is an average over its posterior given
-    zero.  The posterior density is that of the mixture of normals that the posterior is, or of the normal distribution
-    with its moments.
+    Dickey (1971): where the other parameters have the same prior in both models, the Bayes factor of the smaller is the
+    posterior density over the prior density at zero.  In a linear regression the prior of the weights depends on the
+    noise variance, and the correction of Verdinelli and Wasserman (1995) is an average over its posterior given zero.
+    The posterior density is that of the posterior's mixture of normals, or of the normal distribution with its moments.
     """
     places = list(weights)
     mean, cov = posterior.mean[places], posterior.cov[np.ix_(places, places)]

@@ -90,7 +90,7 @@ class Design:
     strata : str
         The column of strata; empty without one.
     persons : Units or None
-        The owner of each row, where the formula has effects of persons.
+        The owner of each row, if the formula has effects of persons.
     """
 
     formula: Formula
@@ -438,7 +438,7 @@ def _check_persons(parsed: Formula, family: str, persons: Units, weights: str | 
 
 
 def _survey_weights(schema: Schema, name: str, strata: str) -> SurveyWeights | None:
-    """Return the schema's declaration of columns of weights and of strata; an empty name is that of none."""
+    """Return the schema's declaration of the columns of weights and strata; an empty name means no column."""
     labels = category_labels(next((item for item in schema.columns if item.name == strata), None))
     if strata and not 2 <= len(labels) <= MOST_STRATA:
         raise FormulaError(

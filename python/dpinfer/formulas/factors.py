@@ -102,7 +102,7 @@ class _Number:
 
 
 def category_labels(column: Column | None) -> tuple[str, ...]:
-    """Return the labels of the codes that a column of categories is decoded to."""
+    """Return the labels of a category column's codes."""
     if isinstance(column, CategoricalColumn):
         return column.categories
     if isinstance(column, BinaryColumn):

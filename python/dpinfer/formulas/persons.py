@@ -62,7 +62,7 @@ class EffectComparison:
 class PersonFit(RegressionFit):
     """A regression with effects of persons, ``score ~ week + (1 | person)`` and ``unit=Units("person", ...)``.
 
-    It is a :class:`RegressionFit` too: its coefficients are the fixed effects, those of a person in the middle.
+    It is a :class:`RegressionFit`, too: its coefficients are the fixed effects, those of a median person.
 
     **Privacy.** Holds no records: a release, what follows from it, and public knowledge.
     """

@@ -250,8 +250,8 @@ class RegressionFit:
     def compare(self, without: str | Sequence[str]) -> ModelComparison:
         """Compare the regression with one without some terms, from this posterior alone.
 
-        Other models, with terms or of a family that this one lacks, cannot be compared from its release, which does not
-        hold their likelihood: fit a model that has both, and compare it with each.
+        The release has no likelihood for terms or families outside of its model.  To compare such models, fit a model
+        with the terms of both, and compare it with each.
 
         **Privacy.** Post-processing of the release: it costs nothing.
 
@@ -274,8 +274,8 @@ class RegressionFit:
     def synthetic(self, new_data: Any, *, n_sets: int = 100, seed: int = 0) -> SyntheticSets:
         """Draw sets of synthetic tables: responses from the posterior predictive, a draw of the coefficients for each.
 
-        **Privacy.** Post-processing of the release: the sets are as safe to publish as it is, under its guarantee.
-        `new_data` are the caller's own points, which the regression does not model.
+        **Privacy.** Post-processing of the release: the sets are as safe to publish as the release. `new_data` are the
+        caller's own points, which the regression does not model.
 
         Raises ValueError if a value is missing.
 

@@ -122,10 +122,10 @@ def regression(
 ) -> RegressionFit:
     """Fit a regression of a table with differential privacy, with coefficients in the table's units.
 
-    **Privacy.** Hands the records to one mechanism, through :func:`dpinfer.fit`, which is (epsilon, delta)-
-    differentially private.  The design is public: it follows from formula and schema.  A record is decoded, dropped if
-    it lacks a value that the formula uses, and clamped to the schema's bounds by itself.  `data` are looked at when the
-    run is charged, but for the names of their columns.
+    **Privacy.** Hands the records to one (epsilon, delta)-differentially private mechanism, through
+    :func:`dpinfer.fit`.  The design is public: it follows from formula and schema.  Each record by itself is decoded,
+    dropped if it lacks a value that the formula uses, and clamped to the schema's bounds.  Until the run is charged,
+    only the names of the columns of `data` are read.
 
     Parameters
     ----------
@@ -137,12 +137,12 @@ def regression(
         :func:`dpinfer.tabular.read_table`.  :class:`dpinfer.mechanism.Silos` have a
         :class:`dpinfer.formulas.SiloTable` each, with the same schema (docs/silos.md).
     family : {"gaussian", "binomial", "multinomial", "poisson", "probit", "negativebinomial"}
-        "multinomial" has a response of several categories, each with coefficients of its own, ``class:column``, against
-        the base level.  It, "negativebinomial", and any but "gaussian" with an offset, are by "newton" for models that
-        are written as code: slower, and measured for a dozen parameters.
+        "multinomial" has a response of several categories, each with coefficients of its own, ``class:column``,
+        against the base level.  "multinomial", "negativebinomial", and any but "gaussian" with an offset, run as
+        models written as code, by "newton": slower, and measured for a dozen parameters.
     schema : Schema, SchemaDraft or path-like
-        Public kinds, bounds and categories of the columns, the response's among them; a draft with `unknown`.  A path
-        is that of its TOML file.
+        Public kinds, bounds and categories of all columns, also the response's; a draft with `unknown`.  A path names
+        a TOML file.
     epsilon, delta, n_records, method
         As in :func:`dpinfer.plan_fit`.
     ledger, path, random_source
@@ -155,10 +155,10 @@ def regression(
         `epsilon` and `delta` cover both releases, and the release's guarantee states them; a ledger has an entry for
         each. ``fit.design.schema`` and ``fit.plan.n_records`` hold the released values: docs/unknown.md.
     prior : "horseshoe", optional
-        For all coefficients but the intercept: most are near zero, a few may be large.
+        A prior for all coefficients but the intercept, under which most are near zero and a few may be large.
     weights : str, optional
-        A column of survey weights, for the coefficients of the weighted population: continuous in the schema, with the
-        largest weight as a bound, and the mean.  Its policy for missing values is that of the schema.
+        A column of survey weights, for the coefficients of the weighted population.  In the schema it is continuous,
+        with a public mean, and the largest weight as a bound.  The schema's policy for missing values applies.
     unit : Units, optional
         Its `ids` name the column that identifies the unit of each row: privacy protects a unit with all of its rows,
         and intervals allow for dependence of its rows.  With ``(1 | person)`` of that column the result is a
@@ -167,9 +167,9 @@ def regression(
         The column that identifies clusters, within which rows may depend on each other: privacy protects rows, and
         intervals allow for the dependence.
     strata : str, optional
-        A column of categories, in each of which records, units or clusters were sampled by themselves: differences
-        between strata do not widen the intervals.  A unit is in the stratum of its first row; a cluster with rows in
-        two strata is two.
+        A column of categories.  Records, units or clusters were sampled separately in each category, so that
+        differences between strata do not widen the intervals.  A unit belongs to the stratum of its first row; a
+        cluster with rows in two strata counts as two.
     posterior, adjacency, predictor_spread, simulate, target, checkpoint, progress, n_threads
         As in :func:`dpinfer.fit`.
 
@@ -189,9 +189,9 @@ def regression(
 
     Notes
     -----
-    Coefficients of a column are those of the scaled column divided by its public scale; the intercept is that of the
-    unscaled columns.  A response of a gaussian family is scaled by the schema's bounds: bounds wider than 10 times the
-    root mean square of the response about their middle are too wide.
+    The coefficient of a column is that of the scaled column, divided by its public scale; the intercept refers to
+    unscaled columns.  The schema's bounds scale the response of a gaussian family.  They are too wide if wider than
+    10 times the root mean square of the response about their middle.
     """
     foreign = set(options) - set(RegressionOptions.__annotations__)
     if foreign:

@@ -54,30 +54,28 @@ def noise_aware_posterior(
     Parameters
     ----------
     release : any release
-        A gradient trace of T steps and k coordinates; or the trace of DP-SEP, which takes `approximation`
-        "exact", "naive" or "averaged" (a network's not "exact"), `burn_in`, `model`, `n_samples` and `seed`, and every
-        other argument at its default (see :func:`dpinfer.inference.sites.posterior.site_posterior`); or that of a
-        private Newton run, which takes `prior` "weak" or "model" (of the noise variance), `model`, `n_samples`,
-        `n_warmup`, `seed`, `check_convergence` and `fallback` (see
-        :func:`dpinfer.inference.newton.posterior.newton_posterior`); or the noisy sufficient statistics of
-        :func:`dpinfer.run_statistic`, whose posterior is exact.
+        A gradient trace has T steps and k coordinates.  The trace of DP-SEP takes `approximation` "exact", "naive" or
+        "averaged" (a network's not "exact"), `burn_in`, `model`, `n_samples` and `seed` (see
+        :func:`dpinfer.inference.sites.posterior.site_posterior`).  A private Newton run takes `prior` "weak" or "model"
+        (of the noise variance), `model`, `n_samples`, `n_warmup`, `seed`, `check_convergence` and `fallback` (see
+        :func:`dpinfer.inference.newton.posterior.newton_posterior`).  Noisy sufficient statistics of
+        :func:`dpinfer.run_statistic` have an exact posterior.
     request : PosteriorRequest, or that of the release's kind, optional
-        All settings in one object, whose check can be made before the mechanism runs; the arguments below change it.
+        All settings in one object, which can be checked before the mechanism runs; the arguments below change it.
     approximation : {"exact", "laplace", "simulated", "naive", "averaged"}
         "exact" integrates the trace model by quadrature, to about nine digits; "laplace" approximates the same
-        posterior (samplers of it, to compare with: :func:`dpinfer.lab.comparison.sampled_posterior`).  "naive" is q at
-        the last iterate and "averaged" q at the mean of the iterates after the burn-in: both ignore the noise.
-        "simulated", for a model of your own with a sampler, which `model` must be, and aligned gradients or a private
-        Newton run: a posterior of any shape, from a comparison of the mean score with simulations at each truth.
+        posterior (:func:`dpinfer.lab.comparison.sampled_posterior` samples it, for comparison).  "naive" is q at the
+        last iterate, "averaged" q at the mean of the iterates after the burn-in: both ignore the noise.  "simulated"
+        gives a posterior of any shape: it compares the mean score with simulations at each truth, for a `model` of
+        your own with a sampler, from aligned gradients or a private Newton run.
     hessian : {"auto", "diagonal", "full", "tied"}
         "auto" (default), for the "exact" posterior: "tied" for a Fisher-scaled run (recipe "tied"), "full" for a
         logistic, probit or Poisson regression of at most 200 weights whose release names its model, else "diagonal".
-        For a Fisher-scaled linear regression "full" takes the place of "tied" where the features are declared
-        correlated, or the trace shows that they are (false-positive rate 0.01): see Notes.
-        "full": all correlations between the parameters count; the uncertainty of the Hessian is
-        integrated over, by Hamiltonian Monte Carlo under the model's prior, by exact draws under flat priors.  "tied":
-        the variational precision equals the Hessian's diagonal (true at a mean-field optimum), one unknown per
-        parameter.  Both with ``approximation="exact"`` only.
+        For a Fisher-scaled linear regression "full" replaces "tied" if the features are declared correlated, or the
+        trace shows a correlation (false-positive rate 0.01): see Notes. "full" counts all correlations between the
+        parameters, and integrates over the Hessian: by Hamiltonian Monte Carlo under the model's prior, by exact
+        draws under flat priors.  "tied" sets the variational precision to the Hessian's diagonal (true at a
+        mean-field optimum), with one unknown per parameter.  Both need ``approximation="exact"``.
     burn_in : "auto", float in [0, 1), or int
         First step used: found by a trend test (false-positive rate 0.01), a share of the steps, or a number of steps.
         For the tied posterior of a Fisher-scaled run "auto" is
@@ -91,13 +89,13 @@ def noise_aware_posterior(
         about as many effective observations as coordinates.  "auto" (default) is "model" for the full Hessian of a
         regression that has it, else "weak".
     extra_noise : bool
-        Whether the gradients may be noisier than the privacy noise (subsampling, Monte Carlo): omega / tau has a
-        half-Cauchy prior with scale 1, relative to tau_t when that changes with t.
+        Whether subsampling or Monte Carlo may add noise to the gradients beyond the privacy noise: omega / tau has a
+        half-Cauchy prior with scale 1, relative to tau_t if that changes with t.
     model : Model, optional
-        Overrides the one of ``release.model_spec``: with another prior, say.
+        A model in place of that of ``release.model_spec``, with another prior, say.
     prior_scale : float, optional
-        Another prior of the weights than the run was planned with, in the same (scaled) units: for a private Newton run
-        of a linear, logistic, probit or Poisson regression.  Other releases take `model`.
+        Standard deviation of another prior of the weights, in the scaled units of the run's own, for a private Newton
+        run of a linear, logistic, probit or Poisson regression.  Other releases take `model`.
     n_samples, n_warmup : int, optional
         Kept and dropped steps of ``hessian="full"`` under the model's prior (200, 100, more if they do not converge);
         `n_samples` is also the number of draws of ``hessian="full"`` under flat priors (1000).  A private Newton run
@@ -107,23 +105,24 @@ def noise_aware_posterior(
     progress : bool, optional
         Show the sampler's progress bar, on a terminal and in a notebook; by default from two seconds on.
     check_convergence : bool
-        Whether a sampler that did not converge has failed; False takes its draws.
+        Whether a sampler that did not converge counts as failed; False keeps its draws.
     fallback : bool
-        If a posterior fails for numerical reasons: compute the next simpler one that works, with a
-        :class:`dpinfer.errors.FallbackWarning` that names both (default), or raise.
+        Whether a posterior that fails for numerical reasons is replaced by the next simpler one that works, with a
+        :class:`dpinfer.errors.FallbackWarning` that names both; False raises.
     n_threads : int, optional
         All by default.  Results do not depend on it.
     sampler : object with `init` and `step`, optional
-        For a private Newton run of a linear, logistic, probit or Poisson regression: draws the errors of the weights
-        from their log density (docs/architecture.md), in place of the library's proposals; `n_warmup` steps first.
+        It draws the errors of the weights from their log density (docs/architecture.md), in place of the library's
+        proposals, after `n_warmup` steps; for a private Newton run of a linear, logistic, probit or Poisson
+        regression.
     level : float in (0, 1)
         Of the intervals that are shown; see :class:`PosteriorRequest`.
 
     Returns
     -------
     Posterior
-        Its `method` is that of the run; `approximation`, `hessian` and `prior` are those of the request, and `computed`
-        describes the computation.
+        Its `method` names the method of the run, `approximation`, `hessian` and `prior` repeat the request, and
+        `computed` describes the computation.
 
     Raises
     ------
@@ -137,9 +136,9 @@ def noise_aware_posterior(
     1 / beta.  For aligned gradients the positions are the sampled theta_t and the posterior is
     ``theta ~ N(theta*, Hessian^-1)`` with (Hessian, theta*) unknown.
 
-    Fallbacks: "laplace" falls back to "exact", "full" to "tied" for a Fisher-scaled run, and both to
-    "diagonal" with the "weak" prior.  A parameter for which even that is less informative than its prior under the
-    model (it did not move, or the run overflowed) keeps that prior, and for a Fisher-scaled run all do;
+    Fallbacks: "laplace" falls back to "exact", "full" to "tied" for a Fisher-scaled run, and both to "diagonal" with
+    the "weak" prior.  If even that tells less about a parameter than its prior under the model (it did not move, or
+    the run overflowed), the parameter keeps the prior; in a Fisher-scaled run all then do.
     ``diagnostics.prior_only`` lists them.
 
     The intervals of "tied" are wrong for a linear regression with correlated features.  At a small epsilon the trace

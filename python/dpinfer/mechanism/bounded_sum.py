@@ -46,16 +46,17 @@ def private_sum(
     checkpoint: CheckpointArgument = None,
     random_source: RandomSource | None = None,
 ) -> SumRelease:
-    """Release, with noise, the sum over the records of what each contributes: any query that is a bounded sum.
+    """Release the sum of the records' contributions, with noise: any query that is a bounded sum.
 
-    Counts, totals, moments, cross-tables, how many values lie below each of some points: a few lines of NumPy make the
-    query, and this function bounds, charges, sums exactly, adds noise and saves.
+    A few lines of NumPy make a query: counts, totals, moments, cross-tables, numbers of values below given points.
+    This function bounds, charges, sums exactly, adds noise and saves.
 
     **Privacy.** Reads the records.  (epsilon, delta)-differentially private.  Each contribution is shortened to
     `max_norm`, rounded on a lattice and summed in integers, so that one record moves the sum by at most `max_norm`
-    (twice that where it is replaced) whatever `contribution` returns.  This rests on one thing that nobody can check
-    in full: what `contribution` computes of a row must depend on that row alone.  It is tried on made-up rows, one by
-    one and together, before the charge.  What it cannot compute of a row, or is not finite, adds zero and never raises.
+    (twice that where it is replaced) whatever `contribution` returns.  The proof assumes one thing that cannot be
+    checked in full: the contribution of a row must depend on that row alone.  The call tries this on made-up rows,
+    one by one and together, before the charge.  A contribution that fails or is not finite adds zero, and never
+    raises.
 
     Parameters
     ----------
@@ -67,17 +68,17 @@ def private_sum(
     names : sequence of s str
         What each sum is of.
     max_norm : float
-        In (0, 1e100]: with ``delta=0`` of the sum of absolute values of a contribution, else of its Euclidean norm.
-        Contributions within 1e-6 of it may be shortened by as much.
+        In (0, 1e100]: a bound of a contribution's sum of absolute values with ``delta=0``, else of its Euclidean
+        norm. Contributions within 1e-6 of the bound may be shortened by as much.
     epsilon : float
         In (0, inf).
     delta : float
-        In [0, 1).  0 draws discrete Laplace noise, which is the better for few sums; any other Gaussian noise.
+        In [0, 1).  0 draws discrete Laplace noise, which is smaller for few sums; other values draw Gaussian noise.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
     ledger : LedgerAccount, optional
         Charged before the records are looked at, or refused.
     checkpoint : path-like or RunCheckpoint, optional
-        A call that was interrupted and is made again with the same arguments has the same noise, for one charge.
+        An interrupted call that is repeated with the same arguments has the same noise, for one charge.
     random_source : RandomSource, optional
         The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
         that are marked NOT PRIVATE.
@@ -92,12 +93,12 @@ def private_sum(
     TypeError, ValueError
         If an argument is wrong, or `contribution` mixes rows.
     RecordError
-        If the records are no array of numbers.
+        If the records are not an array of numbers.
 
     Notes
     -----
-    In the spirit of ``clipped_grad`` of JAX-Privacy, which bounds any function of an example; here with noise, guard
-    and accounting.
+    The function resembles ``clipped_grad`` of JAX-Privacy, which bounds any function of an example, and adds noise,
+    guard and accounting.
 
     Examples
     --------

@@ -228,7 +228,7 @@ def _secret(text: str) -> bytes:
 
 
 def begun(record: RunRecord, key: bytes, records: Iterable[npt.NDArray[Any]]) -> RunRecord:
-    """Return the record of a run that is about to draw: its key bound to its records, and no longer to be cancelled.
+    """Return the record of a run before it draws, with its key bound to its records: it can no longer be cancelled.
 
     **Privacy.** Reads the records.
     """

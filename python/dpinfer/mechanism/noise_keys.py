@@ -153,7 +153,7 @@ def noise_step(
 
 
 class _Encoder:
-    """Writes values as bytes such that no two values have the same: each with its type, and its length or number."""
+    """Writes values as bytes, each with its type and its length or number: different values, different bytes."""
 
     def __init__(self, write: Any) -> None:
         self._write = write

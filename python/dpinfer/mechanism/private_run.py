@@ -132,9 +132,9 @@ class PrivateRun:
 
         **Privacy.** Reads the records. From here on the charge stands after any event.
 
-        Raises RecordError if the run is resumed with other records. Raises RuntimeError if this is another process than
-        the one that was charged. Raises LedgerError if the run has begun from another copy of the checkpoint, or the
-        ledger cannot be written. Raises OSError if the checkpoint cannot be written; nothing was drawn.
+        Raises RecordError if the run is resumed with other records. Raises RuntimeError in a process other than the
+        charged one. Raises LedgerError if the run has begun from another copy of the checkpoint, or the ledger cannot
+        be written. Raises OSError if the checkpoint cannot be written; nothing was drawn.
 
         Returns
         -------

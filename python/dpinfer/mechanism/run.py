@@ -27,7 +27,7 @@ Loaded = TypeVar("Loaded")
 
 
 def check_plan(plan: PrivacyPlan, n_records: int, *, sampling: str | None = "poisson") -> int:
-    """Check a run's plan, for this sampling (None accepts any), and its public number of records, which is returned."""
+    """Check a run's plan for this sampling (None accepts any), and return its checked public number of records."""
     if not isinstance(plan, PrivacyPlan):
         raise TypeError(f"plan must be a PrivacyPlan, got {type(plan).__name__}")
     if sampling is not None and plan.sampling != sampling:
@@ -63,7 +63,7 @@ class Algorithm(ABC, Generic[Loaded]):
     _model: Any
 
     def run_key(self, key: bytes, plan: PrivacyPlan) -> bytes:
-        """Return the key of this run's samples, and of the noise of its queries, from the one that was taken for it."""
+        """Derive the keys of this run's samples and of its queries' noise from the run's key."""
         return noise_key(key, self.mechanism, self._model, plan.sampling, plan.sample_rate)
 
     @abstractmethod

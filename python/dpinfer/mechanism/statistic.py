@@ -259,7 +259,7 @@ def _clip(model: ConjugateModel, clip: float | str, epsilon: float, n_records: i
 def lattice_of(
     model: Any, bound: float | None, *, replace: bool, coarse: bool = False
 ) -> tuple[LatticeSum, tuple[str, ...]]:
-    """Return where contributions are summed, and the names of the sums; counts are summed as they are.
+    """Return the lattice of the sums, and their names; counts are summed as they are.
 
     A `coarse` lattice has some 2**10 steps in a record's bound: shares of noise are drawn by rejection there.
     """

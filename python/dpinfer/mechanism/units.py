@@ -112,8 +112,8 @@ def check_identity_layout(ids: Any, n_rows: int | None) -> None:
 
     **Privacy.** Reads no record.
 
-    Raises TypeError if they are no array. Raises RecordError if they are no integers or strings, or not one for each of
-    the rows, where their number is given.
+    Raises TypeError if they are no array. Raises RecordError if they are not integers or strings, or not one for each
+    row, if the number of rows is given.
     """
     check_container("unit", ids)
     dtype, shape = getattr(ids, "dtype", None), known_shape(ids)

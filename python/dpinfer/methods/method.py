@@ -140,7 +140,7 @@ class Method(ABC):
         """Return the predicted relative width, nan without one, and a remark."""
 
     def targets(self, model: Model) -> tuple[str, ...]:
-        """Return what the coefficients can be of, "model" and "population"; nothing where there is no choice."""
+        """Return the possible targets of the coefficients, "model" and "population"; none without a choice."""
         return ()
 
     def widest(self, target: Target, plan: MechanismPlan) -> float:
@@ -175,9 +175,9 @@ class Method(ABC):
         return noise_aware_posterior(release, request)
 
     def scenarios(self) -> Sequence[Any]:
-        """Return what the replay audit runs of it beside what the library has: see docs/architecture.md."""
+        """Return the scenarios of this method that the replay audit runs beside the library's: docs/architecture.md."""
         return ()
 
     def audited_paths(self) -> Sequence[Any]:
-        """Return what :func:`dpinfer.audit` runs of it beside what the library has."""
+        """Return the paths of this method that :func:`dpinfer.audit` runs beside the library's."""
         return ()

@@ -381,7 +381,7 @@ def find_method(name: str) -> tuple[Method, str]:
 
     **Privacy.** Reads no records.
 
-    Raises TypeError or ValueError if there is none of that name, or what a package brings is no subclass of Method.
+    Raises TypeError or ValueError if no method has this name, or the package's object is no subclass of Method.
     """
     if isinstance(name, str) and name in METHODS:
         return METHODS[name], ""

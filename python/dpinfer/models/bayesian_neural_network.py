@@ -269,7 +269,7 @@ class NetworkWeights(Guaranteed):
 
     @property
     def safe_to_publish(self) -> bool:
-        """Whether it may be published: whether it is post-processing of a release."""
+        """Whether it may be published, as post-processing of a release."""
         return self.private
 
     def __repr__(self) -> str:

@@ -20,8 +20,8 @@ class NormalInverseGamma:
 
     Parameters are the weights, then the variance: n = p + 1 of them.
 
-    **Privacy.** As a posterior it is computed from the records without any noise, so it is *not* private: it is the
-    reference for private inference.
+    **Privacy.** It is computed from the records without noise, and is *not* private: it is the reference for private
+    inference.
 
     Parameters
     ----------

@@ -30,8 +30,8 @@ class SurveyWeights:
     sd : float, optional
         The weights' standard deviation: the spread of the residuals follows from it.
     strata : int, optional
-        Number of strata, up to 1000, in each of which records were sampled by themselves; 0 for none.  The third column
-        of the responses holds each record's, from 0 on.  Without weights: ``SurveyWeights(1.0, strata=8)``, and ones.
+        Number of strata, up to 1000, in which records were sampled separately; 0 for none.  The third column of
+        the responses holds each record's, from 0 on.  Without weights: ``SurveyWeights(1.0, strata=8)``, and ones.
 
     Raises
     ------

@@ -141,15 +141,15 @@ def onward(
     foretold: FloatArray,  # (d, d): its lower bound, up to the weights of normal features
     wanted: FloatArray | None,  # (d, d): the target of its coordinates, from an earlier round
 ) -> Onward:
-    """Return the map to coordinates in which small groups of records are most informative.
+    """Return the map to coordinates where small groups of records are most informative.
 
     Notes
     -----
     If weights have no effect, the map is the whitening of M. Otherwise a few records make up a direction's second
     moment, and weights of B**2 / z'z keep it at their share times B**2 for any length: more length only reduces their
     information, w |z| = B**2 / |z|. It is largest at |z| = B, at which the moment P without weights equals the present
-    M. So the map takes P to M there and to `wanted` elsewhere, and a later round keeps such a direction. B stays that
-    of a whitening, so that other directions lose nothing.
+    M. So the map takes P to M there and to `wanted` elsewhere, and a later round keeps such a direction. B keeps
+    its value, so that other directions lose nothing.
     """
     values, vectors = np.linalg.eigh(foretold - moments.floored)
     lost = vectors[:, values > _LOST]

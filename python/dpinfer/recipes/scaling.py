@@ -183,7 +183,7 @@ class FisherScaling:
 
 
 def _within_range(scale: FloatArray) -> FloatArray:
-    """Return scales of an iterate that has gone astray as the mechanism takes them."""
+    """Return scales within the mechanism's range, also of an iterate that has diverged."""
     return np.asarray(np.clip(np.nan_to_num(scale, nan=1.0), _SMALLEST_SCALE, _LARGEST_SCALE))
 
 

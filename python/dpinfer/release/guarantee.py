@@ -251,7 +251,7 @@ class Guaranteed:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The privacy guarantee of everything in it: a sentence that also answers in other terms."""
+        """The privacy guarantee of everything in the release: a sentence, with conversions to other terms."""
         before = " and ".join(part.name for part in self.other_parts)
         return Guarantee(
             self.joint_event,

@@ -1,4 +1,4 @@
-"""The release of one private sum: noisy totals of what each record contributes."""
+"""The release of one private sum: noisy totals of the records' contributions."""
 
 import math
 from dataclasses import dataclass, field

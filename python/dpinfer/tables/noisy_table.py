@@ -90,7 +90,7 @@ class NoisyTable:
 
     @property
     def estimate(self) -> FloatArray:
-        """Noisy count of each cell, not below 0; or its mean, inside the bounds, their middle where it counts none."""
+        """Noisy count of each cell, at least 0; or its mean within the bounds, their middle in a cell with no count."""
         if self.value is None:
             return np.maximum(self.release.noisy_sums, 0.0)
         count, total, _ = self._sums

@@ -53,7 +53,7 @@ class _Cells:
         return total if order == 1 else math.sqrt(total)
 
     def __call__(self, rows: FloatArray) -> FloatArray:
-        """Return the vectors (B, length) of rows of codes and value, NaN where there is none."""
+        """Return the vectors (B, length) of rows of codes and value, NaN for a missing value."""
         found, first, width = np.zeros((len(rows), self.length)), 0, 3 if self.valued else 1
         for places, sizes in self.margins:
             used = rows[:, [*places, -1] if self.valued else list(places)]
@@ -144,7 +144,7 @@ def crosstab(
     checkpoint: CheckpointArgument = None,
     random_source: RandomSource | None = None,
 ) -> NoisyTable:
-    """Release how many records have each combination of the categories of some columns.
+    """Release the number of records in each combination of the categories of some columns.
 
     **Privacy.** Reads the records.  (epsilon, delta)-differentially private: a record adds 1 to one cell.
 

@@ -305,7 +305,7 @@ class CategoricalColumn(Column):
 
     @property
     def mean_square(self) -> float:
-        """1, as one feature is 1 and the rest are 0; with a reference, the share of the others."""
+        """1, since one feature is 1 and the others are 0; with a reference level, the share of the other levels."""
         return len(self.levels) / len(self.categories) if self.shares is None else sum(self.feature_means)
 
     @property

@@ -323,7 +323,7 @@ def _counted(schema: Schema) -> list[tuple[BinaryColumn | CategoricalColumn, sli
 def _labels(
     features: FloatArray, columns: list[tuple[BinaryColumn | CategoricalColumn, slice]]
 ) -> Iterator[tuple[npt.NDArray[np.intp], int]]:
-    """Yield the category of each record, at most one for any content of X."""
+    """Yield the category of each record: at most one, for any content of X."""
     for column, own in columns:
         marked = features[:, own] > 0.5
         # The category of a record without any indicator: "negative", the reference, or none.

@@ -35,7 +35,7 @@ class Likelihoods:
     data: FloatArray  # (d, d): precision without privacy noise
 
     def start(self, size: int, rng: np.random.Generator) -> "State":
-        """Return the likelihoods of chains: all draws, as often as each other."""
+        """Return the likelihoods of chains: every draw equally often."""
         return self._at(rng.permutation(np.resize(np.arange(len(self.place)), size)))
 
     def again(self, state: "State", weights: FloatArray, rng: np.random.Generator) -> "State":
@@ -92,8 +92,8 @@ class ScoreLikelihoods:
         """Return likelihoods with M drawn given weights (C, d), its spread with M integrated out.
 
         Scores are turned to unit noise and orthogonal errors e_t = size_t basis_t: of basis' M basis each entry then
-        has one score or two, and of the rest of M basis one.  A draw given the release alone, and scores that it would
-        have, are taken to the scores there are.
+        has one score or two, and of the rest of M basis one.  A draw and its scores, given the release alone, are moved
+        to the observed scores.
         """
         draw, u = state.draw, weights @ self.back
         noise, sampling, (size, d) = self.noise[draw][..., None], self.sampling[draw], weights.shape
@@ -147,7 +147,7 @@ class ScoreLikelihoods:
 def _parts(inside: FloatArray, length: FloatArray, entry: FloatArray, level: FloatArray) -> tuple[FloatArray, ...]:
     """Return information and variance of each entry of M, from turned scores (..., T, T) in the span of their errors.
 
-    The last two are information and precision of what is added to the identity.
+    The last two are information and precision of the terms added to the identity.
     """
     rows, square = length[..., None] * inside, np.square(length)
     total = 1.0 + entry * (square[..., None] + square[..., None, :])

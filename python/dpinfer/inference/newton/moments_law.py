@@ -252,8 +252,8 @@ class ErrorLaw:
     ) -> MomentsDraws:
         """Draw c and M given errors and t, and of them `size` again by their weights, set by set.
 
-        A draw of M given the release alone, and a score that it would have, are taken to the score there is: both are
-        normal, and the difference is that of their conditional means.
+        A draw of M and of its score, given the release alone, is moved to the observed score: both are normal, and the
+        move is the difference of their conditional means.
         """
         law, (number, d) = self._law, error.shape
         mean, precision, below, above, sign = centre
@@ -285,8 +285,9 @@ class ErrorLaw:
     ) -> FloatArray:
         """Draw M's diagonal in hidden directions anew, so that M is positive definite, and return log weights, (S,).
 
-        Entries of the diagonal are independent normal given the rest of M, error and score.  From the last on, each is
-        drawn where the matrix of it and those after it is positive definite: the probability of that is the weight.
+        Entries of the diagonal are independent normal given the rest of M, error and score.  They are drawn from the
+        last to the first.  Each keeps the matrix of itself and the later ones positive definite; the probability of
+        this is the weight.
         """
         law, h = self._law, self.hidden
         error, whole = error[:, :h], (matrix[:, :h] @ error[:, :, None])[:, :, 0]
@@ -412,7 +413,7 @@ class ErrorDraws(ErrorLaw):
 
 
 def _again(log_weight: FloatArray, size: int, sets: int, rng: np.random.Generator) -> IntArray:
-    """Return indices of draws, (size,): each set is resampled in proportion to its weights."""
+    """Return indices of draws, (size,), resampled within each set in proportion to the weights."""
     by_set = log_weight.reshape(-1, sets)
     ends = np.cumsum(np.exp(by_set - by_set.max(axis=0)), axis=0)
     ends = (ends / ends[-1] + np.arange(sets)).T.ravel()
@@ -441,7 +442,7 @@ def _finer(nodes: FloatArray, log_density: FloatArray, below: float) -> tuple[Fl
 def stratified(weight: FloatArray, size: int, sets: int, rng: np.random.Generator) -> IntArray:
     """Draw indices in proportion to weights: `size` of them in independent sets, innermost.
 
-    A set has one in each of equally likely strata, in random order.
+    A set has one index from each of equally likely strata, in random order.
     """
     cumulative = np.cumsum(weight)
     place = rng.permuted(np.tile(np.arange(size // sets), (sets, 1)), axis=1).T + rng.uniform(size=(size // sets, sets))

@@ -160,7 +160,7 @@ def _noise_and_distance(release: OwnNewtonRelease, slope: FloatArray, spread: Fl
 
 
 def law_of_effects(release: OwnNewtonRelease, model: PersonModel) -> BoundedEffects:
-    """Return the posterior of a model of persons as a mixture of normals, and what it says of zero.
+    """Return the posterior of a model of persons as a mixture of normals, with its evidence about zero.
 
     **Privacy.** Post-processing of a release.
     """

@@ -30,7 +30,7 @@ _CANDIDATES, _AT_ONCE = (128, 4096), 2**18  # of a law, more where fewer than _D
 
 @dataclass(frozen=True)
 class BoundedEffects:
-    """A mixture of normals with effects inside of their cone, and what is said of zero."""
+    """A mixture of normals with effects inside of their cone, and the evidence about zero."""
 
     location: FloatArray  # (S, n)
     precision: FloatArray  # (S, n, n)

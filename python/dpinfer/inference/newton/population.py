@@ -140,7 +140,7 @@ class _Population:
 
     @cached_property
     def between(self) -> BetweenStrata | None:
-        """What the means of strata add to the meat, as far as it stands out of the privacy noise; None without them."""
+        """Part of the meat between strata, as far as it exceeds the privacy noise; None without strata."""
         release = self.release
         if not isinstance(release, PopulationRelease) or not release.strata.size:
             return None
@@ -227,7 +227,7 @@ class _Population:
         return self.model.prior_scale**2 * scale
 
     def widened(self, times: float) -> "_Population":
-        """Return the same under a prior that is so many times as wide."""
+        """Return the same under a prior that is wider by a factor."""
         if isinstance(self.model, OwnModel):
             model = copy(self.model)
             model.parameters = copy(model.parameters)

@@ -102,7 +102,7 @@ class Measured:
     ) -> GivenMoments:
         """Return the weights' laws given draws of M.
 
-        The misfit is that of the scores `checked`, by default of these, each with what M is not known by.
+        The misfit is that of the scores `checked`, by default of these, each with the error of M.
 
         With b = mean y + M mean u_t, normal around M u with variance n = 1 / P + kappa**2 (what the release expects of
         M), the precision of u is M n^-1 M + that of the prior.  Weights are W'u.

@@ -82,7 +82,7 @@ class Units:
     def parameters(self, values: FloatArray) -> FloatArray:
         """Return parameters (..., n) of the model in the user's units.
 
-        Blocks of weights, one for each class, with an intercept if there is one; a noise variance after them.
+        Blocks of weights, one for each class, with their intercept if the model has one; then a noise variance.
         """
         size = len(self.scale) + self.centred
         count = size if self.target_bounds is not None else values.shape[-1]

@@ -96,7 +96,7 @@ def _draws(
 
 
 def _smoothed(draws: FloatArray) -> DrawnTheta:
-    """Return a mixture of normals around the draws, drawn together so that their covariance is that of the draws."""
+    """Return a mixture of normals around the draws, contracted so that its covariance is that of the draws."""
     covariance = np.atleast_2d(np.cov(draws, rowvar=False))
     centre = draws.mean(axis=0)
     location = centre + np.sqrt(1.0 - _KERNEL**2) * (draws - centre)

@@ -98,7 +98,7 @@ def one_shot_posterior(
 
 
 def _law_of(release: StatisticRelease) -> NoiseLaw:
-    """Return the law of the noise in units of the statistics: of sites more shares may be in it than would suffice."""
+    """Return the law of the noise in units of the statistics; sites may have added more shares than would suffice."""
     if "noise" in release.settings:
         return TableLaw(tuple(int(weight) for weight in release.settings["noise"]["weights"]))
     scale = float(release.laplace_scale[0])

@@ -144,8 +144,8 @@ def prior_in(transform: FloatArray, variance: FloatArray, sizes: FloatArray, inf
     """Return the prior's precision of weights in the coordinates z = transform x, within a relevant range, (d, d).
 
     A weight of a feature in another unit can have a precision of 1e24 times that of others, and no double holds both
-    once they are mixed.  In units of the features' sizes a precision of a million times that of all records is as good
-    as a larger one, and a millionth of a millionth of it as good as a smaller one.
+    once they are mixed.  In units of the features' sizes, precisions are limited from above to a million times that of
+    all records, and from below to a millionth of a millionth of it: beyond these limits nothing changes.
 
     Parameters
     ----------

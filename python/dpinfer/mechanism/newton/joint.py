@@ -185,7 +185,7 @@ class UnitScores:
     Parameters
     ----------
     scores : JointScores or OwnQuery
-        Of a row.  Of a model of the user's own each row is a unit, and vectors may be others than scores.
+        Of a row.  For a user's own model each row is a unit, and vectors may differ from scores.
     max_norm : float
         Norm bound of a unit's contribution.
     """

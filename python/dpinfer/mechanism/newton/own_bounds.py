@@ -80,7 +80,7 @@ _LARGEST_SCORE = 1e50  # its square is finite
 
 @dataclass(frozen=True)
 class SimulatedBounds:
-    """Bounds from simulated records at one point, in coordinates in which their information is the identity.
+    """Bounds from simulated records at one point, in coordinates where their information is the identity.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ class OwnSteps(ABC):
         return np.asarray(self._prior.prior_mean + self._prior.prior_scale * units)
 
     def _held(self, units: FloatArray) -> FloatArray:
-        """Return the nearest point, in units of the prior, where there is a model."""
+        """Return the nearest point at which the model is defined, in units of the prior."""
         clipped = np.clip(units, -_FARTHEST, _FARTHEST)
         theta = self._theta(clipped)
         held = self.model.held(theta)

@@ -158,7 +158,7 @@ class OwnRecords(ReadRecords):
     n_threads : int
         For compiled scores.
     numbers : (N,) array, optional
-        Of equal records before each, where others are elsewhere.
+        Numbers of earlier records equal to each, if further records are elsewhere.
     """
 
     def __init__(
@@ -260,7 +260,7 @@ class OwnQuery(ABC):
         self.add_made(total, rows, lambda vectors: vectors)
 
     def add_made(self, total: _native.PartialSum, rows: OwnRows, make: Callable[[FloatArray], FloatArray]) -> None:
-        """Add what is made of the records' vectors (B, length), each row of its own, to `total`."""
+        """Add ``make(vectors)`` of the records' vectors (B, length) to `total`, row by row."""
         with np.errstate(all="ignore"):
             size = len(rows.response)
             for first in range(0, size, self.block):

@@ -279,7 +279,7 @@ class UnitRecords(ReadRecords):
     def add(self, total: _native.PartialSum, query: Query) -> None:
         """Add all units, in one pass.
 
-        Raises RecordError if there are other numbers of rows or units than before.
+        Raises RecordError if the numbers of rows or units have changed.
         """
         # One exact sum over the rows of all units: a unit's sum is its increment.
         of_rows: Query = query.scores if isinstance(query, UnitScores) else query

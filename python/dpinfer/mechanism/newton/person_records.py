@@ -21,7 +21,7 @@ from dpinfer.models.person_model import PersonModel
 
 
 def open_persons(model: PersonModel, X: Any, y: Any, units: Units, *, n_threads: int) -> ReadRecords:
-    """Check the rows, and return persons as passes read them: held in memory, those of shards where they are.
+    """Check the rows, and return persons as passes read them: in memory, or in their shards.
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 

@@ -106,7 +106,7 @@ class NewtonPlan:
 
     @property
     def clusters(self) -> bool:
-        """Whether rows may depend on each other within clusters, which are not what is protected."""
+        """Whether rows may depend on each other within clusters, which are not protected."""
         return "clusters" in self.phases
 
     @property
@@ -353,7 +353,7 @@ def plan_newton(
     target: str = "model",
     clusters: bool = False,
 ) -> NewtonPlan:
-    """Find the least noise with which a private Newton run meets a privacy target, and its shares for the passes.
+    """Find the least noise with which a private Newton run meets a privacy target, and the shares of its passes.
 
     **Privacy.** Reads no records.  The guarantee is that of :class:`NewtonPlan`, with ``epsilon`` at most
     ``target_epsilon``.
@@ -366,7 +366,7 @@ def plan_newton(
     target_delta : float
         In (0, 1).
     n_records : int
-        The *public* number of records, from which the shares follow: of units, for a run with ``unit=``.
+        The *public* number of records, which determines the shares; of units, for a run with ``unit=``.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
     target : {"model", "population"}
         Target of the coefficients. "model": the model's parameters, assuming that it is true. "population": least

@@ -49,7 +49,7 @@ _OF_THE_MODEL = ("localise_clip", "localise_residual_bound")  # of scores that a
 
 @dataclass
 class Coordinates:
-    """Scores taken so far in coordinates where their derivative is minus the identity, and the point they lead to."""
+    """Scores so far, in coordinates where their derivative is minus the identity, and the resulting point."""
 
     prior_precision: FloatArray
     position: FloatArray
@@ -79,7 +79,7 @@ class Coordinates:
 
 @dataclass
 class PopulationNewton:
-    """One run of a regression; what it shares with that of a user's own model is `_bread` and `_measure`.
+    """One run of a regression; it shares `_bread` and `_measure` with runs of a user's own model.
 
     Parameters
     ----------
@@ -149,10 +149,10 @@ class PopulationNewton:
     def _onward(self, passes: Passes, geometry: Geometry) -> tuple[dict[str, FloatArray | float], FloatArray, float]:
         """Release how far ordinary records reach along stretched directions.
 
-        Returns it, the coordinates in which curvatures are released, and the usual length of z there.  The few records
-        of a rare category would be as long as their direction is stretched, and the clip that keeps them adds noise to
-        all others: such a direction is stretched less.  Columns that nearly determine each other stretch a direction,
-        too, but all records reach along it.
+        Returns the released values, the coordinates for curvatures, and the usual length of z there.  If a direction is
+        stretched for a rare category, its few records become as long, and a clip that keeps them adds noise to all
+        others: such a direction is stretched less.  Columns that nearly determine each other stretch a direction, too,
+        but all records reach along it.
         """
         onward, units = geometry.onward.transform @ geometry.transform, np.sqrt(self.model.second_moments)
         left, stretch, _ = np.linalg.svd(onward * units)
@@ -327,7 +327,7 @@ class PopulationNewton:
     def _cluster_sizes(
         self, passes: Passes, white: FloatArray, position: FloatArray, usual: float, bound: float
     ) -> dict[str, FloatArray | float]:
-        """Release how large the sums of clusters are, and choose what they are shortened to."""
+        """Release the sizes of the clusters' sums, and choose the bound to which they are shortened."""
         scores = JointScores(white, white.T @ position, self.link, bound)
         counted = self._shares(passes.noisy_sum("clusters", ClusterSizes(scores, CLUSTER_NORM, usual * SIZE_EDGES)))
         sizes = SizeShares(counted.values, counted.stddev)

@@ -66,22 +66,23 @@ def run_newton(
 ) -> SumsOfPasses:
     """Run the private Newton method for a regression or a model of your own, and release its noisy sums.
 
-    A few passes over all records: the scale of responses that are not zeros and ones; second moments in coordinates
-    that each pass whitens better; Newton steps on a bounded score toward the weights, the last of them more precise;
-    and for all but a linear regression the score's slope at their end.  For a model of your own the scores are those
-    of its likelihood, clipped, and centred by its own draws; without a sampler nothing centres them, the clipped share
-    is counted with noise of its own, and the posterior warns.
+    The run makes a few passes over all records.  They release the scale of responses that are not zeros and ones,
+    second moments in coordinates that each pass whitens better, bounded scores for Newton steps toward the weights
+    (the last ones more precise), and for all but a linear regression the score's slope at the end.  For a model of
+    your own the scores are those of its likelihood, clipped, and centred by its own draws.  Without a sampler they
+    are not centred: the run counts the clipped share, with noise, and the posterior warns.
 
     **Privacy.** Reads the records.  Adjacency: that of `plan`.  Every pass is a sum of contributions whose norm is
     bounded on an integer lattice, with exactly rounded Gaussian noise (docs/derivations/private-newton.md, and
     any-model.md for a model of your own); the release is (epsilon, delta)-differentially private with the plan's
-    numbers.  Bad records are refused before the first pass, in which case nothing is drawn; once it has started, the
-    mechanism never raises because of a record, and a record whose contribution is not finite contributes zero.
+    numbers.  Bad records are refused before the first pass, and nothing is drawn then.  After its start the mechanism
+    never raises because of a record, and a record whose contribution is not finite contributes zero.
 
     Parameters
     ----------
     model : LinearRegression, LogisticRegression, ProbitRegression, PoissonRegression, or OwnModel
-        `prior_scale` and the declared second moments of the features enter; a prior of the noise variance does not.
+        The run uses `prior_scale` and the declared second moments of the features, but no prior of the noise
+        variance.
     X : (N, n_features) array of float64 or float32, sparse matrix, CodedRows, CudaRows, RowSource, ShardedRows or Silos
         An array is not copied when C-contiguous.  Sparse matrices and :class:`dpinfer.mechanism.CodedRows`, here and in
         the blocks of a source, cost their non-zeros and give the release of their dense rows.  A

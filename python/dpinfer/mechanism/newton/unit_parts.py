@@ -1,4 +1,4 @@
-"""Units whose rows are in several places, all rows of one unit in one place.
+"""Units in several places, each with all of its rows in one of them.
 
 **Privacy.** What travels is as private as the records; noise is drawn by the mechanism, when all parts have answered.
 """
@@ -40,11 +40,11 @@ def sorted_by_unit(rows: Arrays) -> Arrays:
 
 
 class UnitParts(ReadRecords):
-    """Units whose rows are in several places. The first pass checks that each unit is in one place.
+    """Units in several places.  The first pass checks that each unit is in one place only.
 
-    **Privacy.** Parts give the caller hashes of the names of their units and of their records, and integers: all are
-    as private as the records.  Integers are made in the call that compares the part with what it was at first, so that
-    no unit is in two of the parts of any pass (docs/derivations/units.md).
+    **Privacy.** Parts give the caller hashes of the names of their units and of their records, and integers: all are as
+    private as the records.  Each call first compares the part with its first content, so that no unit is in two parts
+    of a pass (docs/derivations/units.md).
 
     Parameters
     ----------

@@ -162,7 +162,7 @@ def _value(item: Any, blobs: memoryview, model: Model | None) -> Any:
 class Transcript:
     """The messages seen by one end of a line: a chain of hashes, and a line of a file for each.
 
-    Both ends of a line have the same chain as long as they saw the same messages, and can compare it afterwards.
+    Both ends have the same chain as long as they saw the same messages, and can compare chains afterwards.
 
     **Privacy.** The file has kinds, sizes and hashes of messages, and no message.
     """

@@ -227,7 +227,7 @@ def _load(model: SiteModel, X: Any, y: Any, plan: PrivacyPlan, n_records: int) -
 
 
 def _check_rows(shape: tuple[int, ...] | None, plan: PrivacyPlan, n_records: int) -> None:
-    """Refuse a number of rows other than `n_records` if it is public: neighbours have the same number of records."""
+    """Refuse a number of rows other than `n_records` if the number is public, as under "replace_one"."""
     if plan.n_records is not None and shape is not None and shape[0] != n_records:
         raise ValueError(f"X must have n_records = {n_records} rows with sampling={plan.sampling!r}")
 

@@ -75,7 +75,7 @@ def _copies(array: Array, pages: "_Pages", rows: int) -> Iterator[Array]:
 
 
 def _in_order(n_rows: int, rows: int) -> Iterator[tuple[slice, slice]]:
-    """Yield each block's rows, and those to be announced before it is read: two blocks ahead."""
+    """Yield each block's rows, and the rows to announce before it is read: two blocks ahead."""
     announced = 0
     for start in range(0, n_rows, rows):
         ahead = min(start + 3 * rows, n_rows)

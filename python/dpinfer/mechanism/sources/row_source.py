@@ -297,7 +297,7 @@ def _is_empty(X: Any) -> bool:
 
 
 def total_rows(counts: Sequence[int | None]) -> int:
-    """Return the number of rows of all parts, of which those that give no block count None.
+    """Return the number of rows of all parts; a part without a block returns None.
 
     Raises RecordError if no part gives a block, or there are too many rows for an exact sum.
     """

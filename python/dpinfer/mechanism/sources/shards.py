@@ -38,9 +38,9 @@ class ShardedRows(Records):
     executor : concurrent.futures.Executor
         Such as a ``ProcessPoolExecutor``; for Dask see :func:`rows_of_dask`.
     sources : sequence of RowSource
-        One for each shard; a record in two shards counts twice.  They are sent to the workers: pickled, unless
-        the workers are threads.  With units each of them is in one shard with all of its rows, in any order; a run with
-        ``unit=`` makes sure of it, and holds a shard's rows in the worker's memory.
+        One for each shard; a record in two shards counts twice.  They are sent to the workers: pickled, unless the
+        workers are threads.  A unit has all of its rows in one shard, in any order.  A run with ``unit=`` checks this,
+        and holds a shard's rows in the worker's memory.
     retries : int
         How often a shard is tried again when its worker is lost.
     timeout : float, optional

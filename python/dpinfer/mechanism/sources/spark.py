@@ -42,8 +42,8 @@ def rows_of_spark(
         Name of the column of y.
     unit : str, optional
         Name of the column of units, for a run with ``unit=``.  The frame is shuffled so that all rows of a unit are in
-        one partition, of ``spark.sql.shuffle.partitions``, in the order of the frame.  That must be the same in every
-        pass: a frame that comes of a join or a shuffle of its own is to be written first.
+        one partition, of ``spark.sql.shuffle.partitions``, in the order of the frame.  This order must be the same in
+        every pass: write a frame that results from a join or a shuffle to files first.
     retries : int
         How often a pass is tried again when its job has failed.
 

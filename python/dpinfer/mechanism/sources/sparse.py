@@ -1,4 +1,4 @@
-"""Rows most of whose numbers are zeros, as the kernels read them.
+"""Rows of mostly zeros, as the kernels read them.
 
 **Privacy.** Holds records.  The kernels find the numbers of the dense rows, to the last bit, at the cost of the
 non-zeros (docs/derivations/private-sum.md, "Sparse rows").

@@ -50,7 +50,7 @@ class SessionSettings:
 
 
 class GradientSession(Protocol):
-    """The interface of one step of the mechanism to a model and its records.
+    """One step's interface between the mechanism and a model with its records.
 
     **Privacy.** ``prepare`` depends on public quantities only; ``noisy_sum`` is the private query.
     """

@@ -18,7 +18,7 @@ def integers_of_part(part: _native.PartialSum) -> npt.NDArray[np.int64]:  # (len
 def add_in_place(total: _native.PartialSum, part: _native.PartialSum, first: int, behind: int) -> None:
     """Add a partial sum of the same lattice step to the entries of `total` from `first` on, and a number behind them.
 
-    **Privacy.** What one record moves is the norm of what it adds to both.
+    **Privacy.** One record moves `total` by at most the norm of its contribution to entries and number together.
     """
     integers = np.zeros(total.length, dtype=np.int64)
     integers[first : first + part.length] = integers_of_part(part)

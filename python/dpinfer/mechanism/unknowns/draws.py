@@ -56,7 +56,7 @@ class QuantileSearch:
         Parameters
         ----------
         stream : int
-            The first of as many streams as there are selections.
+            Number of the first stream; each selection takes one.
         """
 
         def draw(edges: FloatArray, first: int) -> list[float]:
@@ -81,7 +81,7 @@ class QuantileSearch:
 def _cell(
     ranks: Sequence[int], probability: Fraction, *, epsilon: float, replace: bool, key: bytes, stream: int
 ) -> int:
-    """Draw the cell, between two edges of these ranks, that a quantile lies in: its cost is the rank that it misses."""
+    """Draw a quantile's cell between two edges of these ranks; the cost of a cell is its distance in ranks."""
     top, bottom = probability.numerator, probability.denominator
     target = top * ranks[-1]
     costs = [max(0, bottom * left - target, target - bottom * right) for left, right in itertools.pairwise(ranks)]
@@ -222,8 +222,8 @@ def thresholded_counts(
 
     Notes
     -----
-    The noise of a label is drawn from a key of its own, HMAC-SHA-256 of column and label: whichever other labels there
-    are, it is the same.
+    The noise of a label comes from a key of its own, HMAC-SHA-256 of column and label, and does not depend on other
+    labels.
     """
     scale = Fraction(2 if replace else 1) / Fraction(epsilon)
     noisy = {label: count + discrete_laplace(_key(key, column, label), scale, 1)[0] for label, count in counts.items()}

@@ -51,7 +51,7 @@ def resolved_probability(
 
 
 def shared(total: float, parts: int) -> float:
-    """Return one of `parts` equal shares, which never add to more than the whole."""
+    """Return one of `parts` equal shares, whose sum never exceeds the whole."""
     return total if parts == 1 else total / parts * _SHARE
 
 
@@ -61,7 +61,7 @@ def bounds_event(epsilon: float, n_selections: int, relation: Adjacency) -> Even
 
 
 def categories_event(epsilon: float, delta: float, n_columns: int, relation: Adjacency) -> Event:
-    """Return the event of as many columns of labels, of `epsilon` and `delta` each."""
+    """Return the event of several columns of labels, with `epsilon` and `delta` for each."""
     return SelfComposed(ApproximateEvent(epsilon, delta, relation.value), n_columns)
 
 

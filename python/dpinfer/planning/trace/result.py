@@ -17,7 +17,7 @@ _LOW = 0.8  # coverage of 90% intervals that the table marks
 
 @dataclass(frozen=True)
 class InferencePlan:
-    """Settings of a private run, and the posterior that they are expected to give, before any record is read.
+    """Settings of a private run and its expected posterior, before any record is read.
 
     **Privacy.** Public: computed from the model, public numbers and, if one was given, a public pilot data set.
 

@@ -1,5 +1,7 @@
 #include <pybind11/stl.h>
 
+#include <limits>
+
 #include "bindings/regression_arguments.hpp"
 
 namespace py = pybind11;
@@ -32,8 +34,8 @@ void bind_partial_sum(py::module_& module) {
 void bind_regression_rows(py::module_& module) {
   py::class_<PyResiduals>(module, "Residuals", py::module_local())
       .def(py::init(&make_residuals), StandardArithmetic(), py::kw_only(), py::arg("link"), py::arg("loc").noconvert(),
-           py::arg("bound"), py::arg("centre").noconvert(), py::arg("slope").noconvert(), py::arg("first_node"),
-           py::arg("spacing"));
+           py::arg("bound") = std::numeric_limits<double>::infinity(), py::arg("centre").noconvert() = Array<double>(0),
+           py::arg("slope").noconvert() = Array<double>(0), py::arg("first_node") = 0.0, py::arg("spacing") = 1.0);
   py::class_<PyRegressionRows> rows(module, "RegressionRows", py::module_local());
   rows.def(py::init(&make_regression_rows), StandardArithmetic(), py::kw_only(), py::arg("features").noconvert(),
            py::arg("response").noconvert(), py::arg("intercept"), py::arg("first_row") = 0, py::arg("n_threads") = 1,

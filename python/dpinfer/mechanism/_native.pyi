@@ -166,7 +166,15 @@ class Residuals:
     """
 
     def __init__(
-        self, *, link: str, loc: Floats, bound: float, centre: Floats, slope: Floats, first_node: float, spacing: float
+        self,
+        *,
+        link: str,
+        loc: Floats,
+        bound: float = ...,
+        centre: Floats = ...,
+        slope: Floats = ...,
+        first_node: float = 0.0,
+        spacing: float = 1.0,
     ) -> None: ...
 
 class RegressionRows:

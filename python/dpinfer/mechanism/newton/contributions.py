@@ -6,7 +6,7 @@ norm, on the integers, for any result of the query (docs/derivations/private-sum
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -163,19 +163,31 @@ class LogScaleCounts:
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureMeans:
-    """w z of z = transform x with w = min(1, bound**2 / |z|**2); norm at most bound.
-
-    The rows of scores with 1 in the place of residuals: they are cut off at next to nothing, and the centre is -1.
-    """
+class OfFeatures:
+    """A query of z = transform x, with a number for each weight."""
 
     transform: FloatArray
-    bound: float
 
     @property
     def length(self) -> int:
         """As many as weights."""
         return int(self.transform.shape[0])
+
+    @property
+    def triangle(self) -> int:
+        """Entries of a triangle of a matrix."""
+        d = int(self.transform.shape[0])
+        return d * (d + 1) // 2
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMeans(OfFeatures):
+    """w z of z = transform x with w = min(1, bound**2 / |z|**2); norm at most bound.
+
+    The rows of scores with 1 in the place of residuals: they are cut off at next to nothing, and the centre is -1.
+    """
+
+    bound: float
 
     @property
     def max_norm(self) -> float:
@@ -190,24 +202,20 @@ class FeatureMeans:
             bound=_NO_RESIDUAL,
             centre=np.full(2, -1.0),
             slope=np.zeros(2),
-            first_node=0.0,
-            spacing=1.0,
         )
         rows.native.add_scores(total, ones, transform=np.ascontiguousarray(self.transform), bound=self.bound)
 
 
 @dataclass(frozen=True, eq=False)
-class SecondMoments:
+class SecondMoments(OfFeatures):
     """svec(w z z') of z = transform x with w = min(1, bound**2 / |z|**2); norm at most bound**2."""
 
-    transform: FloatArray
     bound: float
 
     @property
     def length(self) -> int:
         """Entries of a triangle."""
-        d = int(self.transform.shape[0])
-        return d * (d + 1) // 2
+        return self.triangle
 
     @property
     def max_norm(self) -> float:
@@ -220,13 +228,12 @@ class SecondMoments:
 
 
 @dataclass(frozen=True, eq=False)
-class RobustScores:
+class RobustScores(OfFeatures):
     """(w psi_clip(r) z, scale_weight * w (min(|r| / unit, 1) - centre)) for r = y - coefficients'x.
 
     A centre near the mean makes the last sum small, so that a wrong number of records hardly affects its use.
     """
 
-    transform: FloatArray
     bound: float
     coefficients: FloatArray
     clip: float
@@ -248,7 +255,7 @@ class RobustScores:
         """Add all records to `total`."""
         rows.native.add_scores(
             total,
-            _huber_residuals(self.coefficients, self.clip),
+            _native.Residuals(link="gaussian", loc=np.ascontiguousarray(self.coefficients), bound=self.clip),
             transform=np.ascontiguousarray(self.transform),
             bound=self.bound,
             scale_weight=self.scale_weight,
@@ -257,36 +264,17 @@ class RobustScores:
         )
 
 
-def _huber_residuals(coefficients: FloatArray, clip: float) -> _native.Residuals:
-    none = np.empty(0)
-    return _native.Residuals(
-        link="gaussian",
-        loc=np.ascontiguousarray(coefficients),
-        bound=clip,
-        centre=none,
-        slope=none,
-        first_node=0.0,
-        spacing=1.0,
-    )
-
-
 @dataclass(frozen=True, eq=False)
-class ClippedScores:
+class ClippedScores(OfFeatures):
     """w psi z, psi = clip(r, -c, c) - centre(eta) for r = y - E[y | eta], eta = coefficients'x.
 
     The norm is at most bound times the largest abs(psi), which `residual` contains.
     """
 
-    transform: FloatArray
     bound: float
     coefficients: FloatArray
     link: str
     residual: ClippedResidual
-
-    @property
-    def length(self) -> int:
-        """As many as weights."""
-        return int(self.transform.shape[0])
 
     @property
     def max_norm(self) -> float:
@@ -295,25 +283,30 @@ class ClippedScores:
 
     def add(self, total: _native.PartialSum, rows: Rows) -> None:
         """Add all records to `total`."""
-        residuals = _residuals(self.link, self.coefficients, self.residual)
-        rows.native.add_scores(total, residuals, transform=np.ascontiguousarray(self.transform), bound=self.bound)
+        self._add(total, rows.native.add_scores)
+
+    def _add(self, total: _native.PartialSum, add: Callable[..., None]) -> None:
+        found = self.residual
+        residuals = _native.Residuals(
+            link=self.link,
+            loc=np.ascontiguousarray(self.coefficients),
+            bound=found.clip,
+            centre=np.ascontiguousarray(found.centre),
+            slope=np.ascontiguousarray(found.slope),
+            first_node=found.first_node,
+            spacing=found.spacing,
+        )
+        add(total, residuals, transform=np.ascontiguousarray(self.transform), bound=self.bound)
 
 
 @dataclass(frozen=True, eq=False)
-class ClippedCurvatures:
+class ClippedCurvatures(ClippedScores):
     """svec(w slope(eta) z z'), minus the expected derivative of ClippedScores; norm at most bound**2 max slope."""
-
-    transform: FloatArray
-    bound: float
-    coefficients: FloatArray
-    link: str
-    residual: ClippedResidual
 
     @property
     def length(self) -> int:
         """Entries of a triangle."""
-        d = int(self.transform.shape[0])
-        return d * (d + 1) // 2
+        return self.triangle
 
     @property
     def max_norm(self) -> float:
@@ -322,17 +315,4 @@ class ClippedCurvatures:
 
     def add(self, total: _native.PartialSum, rows: Rows) -> None:
         """Add all records to `total`."""
-        residuals = _residuals(self.link, self.coefficients, self.residual)
-        rows.native.add_curvature(total, residuals, transform=np.ascontiguousarray(self.transform), bound=self.bound)
-
-
-def _residuals(link: str, coefficients: FloatArray, residual: ClippedResidual) -> _native.Residuals:
-    return _native.Residuals(
-        link=link,
-        loc=np.ascontiguousarray(coefficients),
-        bound=residual.clip,
-        centre=np.ascontiguousarray(residual.centre),
-        slope=np.ascontiguousarray(residual.slope),
-        first_node=residual.first_node,
-        spacing=residual.spacing,
-    )
+        self._add(total, rows.native.add_curvature)

@@ -5,6 +5,7 @@ residuals are not cut off before that (docs/derivations/population.md).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.newton.contributions import Rows
+from dpinfer.mechanism.newton.contributions import OfFeatures, Rows
 from dpinfer.mechanism.newton.own_rows import OwnQuery
 from dpinfer.mechanism.sums.parts import add_in_place
 
@@ -25,31 +26,15 @@ CLUSTER_NORM = 1.4143  # at least sqrt(2): a row takes one cluster from interval
 
 
 @dataclass(frozen=True, eq=False)
-class _AtPoint:
+class _AtPoint(OfFeatures):
     """z = transform x, and the residual r = y - E[y | x] of weights `coefficients`."""
 
-    transform: FloatArray
     coefficients: FloatArray
     link: str
 
-    @property
-    def _arguments(self) -> tuple[_native.Residuals, FloatArray]:
-        none = np.empty(0)
-        residuals = _native.Residuals(
-            link=self.link,
-            loc=np.ascontiguousarray(self.coefficients),
-            bound=math.inf,
-            centre=none,
-            slope=none,
-            first_node=0.0,
-            spacing=1.0,
-        )
-        return residuals, np.ascontiguousarray(self.transform)
-
-    @property
-    def _triangle(self) -> int:
-        d = int(self.transform.shape[0])
-        return d * (d + 1) // 2
+    def _add(self, total: _native.PartialSum, add: Callable[..., None], **options: Any) -> None:
+        residuals = _native.Residuals(link=self.link, loc=np.ascontiguousarray(self.coefficients))
+        add(total, residuals, transform=np.ascontiguousarray(self.transform), bound=math.inf, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +53,8 @@ class JointScores(_AtPoint):
 
     def add(self, total: _native.PartialSum, rows: Rows) -> None:
         """Add all records to `total`."""
-        residuals, transform = self._arguments
-        rows.native.add_scores(
-            total,
-            residuals,
-            transform=transform,
-            bound=math.inf,
-            scale_weight=self.scale_weight,
-            scale_unit=self.unit,
-            scale_centre=self.centre,
-        )
+        scale = {"scale_weight": self.scale_weight, "scale_unit": self.unit, "scale_centre": self.centre}
+        self._add(total, rows.native.add_scores, **scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,29 +66,20 @@ class Curvatures(_AtPoint):
     @property
     def length(self) -> int:
         """Entries of a triangle."""
-        return self._triangle
+        return self.triangle
 
     def add(self, total: _native.PartialSum, rows: Rows) -> None:
         """Add all records to `total`."""
-        residuals, transform = self._arguments
-        rows.native.add_curvature(total, residuals, transform=transform, bound=math.inf)
+        self._add(total, rows.native.add_curvature)
 
 
 @dataclass(frozen=True, eq=False)
-class ScoreProducts(_AtPoint):
+class ScoreProducts(Curvatures):
     """svec(r**2 z z')."""
-
-    max_norm: float
-
-    @property
-    def length(self) -> int:
-        """Entries of a triangle."""
-        return self._triangle
 
     def add(self, total: _native.PartialSum, rows: Rows) -> None:
         """Add all records to `total`."""
-        residuals, transform = self._arguments
-        rows.native.add_score_products(total, residuals, transform=transform, bound=math.inf)
+        self._add(total, rows.native.add_score_products)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,9 +101,8 @@ class Sizes(_AtPoint):
 
     def add(self, total: _native.PartialSum, rows: Rows) -> None:
         """Add all records to `total`."""
-        residuals, transform = self._arguments
         add = rows.native.add_curvature_sizes if self.curved else rows.native.add_score_sizes
-        add(total, residuals, transform=transform, bound=math.inf, edges=np.ascontiguousarray(self.edges))
+        self._add(total, add, edges=np.ascontiguousarray(self.edges))
 
 
 @dataclass(frozen=True, eq=False)

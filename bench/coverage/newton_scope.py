@@ -33,11 +33,9 @@ import numpy.typing as npt
 
 import dpinfer as dpi
 from dpinfer.inference.newton import tuning as posterior_tuning
-from dpinfer.inference.newton.glm_scores import BoundedScores
-from dpinfer.inference.newton.mixture import mixture_of
 from dpinfer.inference.newton.moments_law import ErrorDraws, MomentsLaw
-from dpinfer.inference.newton.posterior import noise_prior
-from dpinfer.inference.newton.scores import LinearScores
+from dpinfer.inference.newton.posterior import mixture_of, noise_prior
+from dpinfer.inference.newton.scores import BoundedScores, LinearScores
 from dpinfer.inference.request import NewtonRequest
 from dpinfer.lab.comparison.chains import hamiltonian_draws, nuts_draws
 from dpinfer.mechanism.newton import tuning as run_tuning

@@ -32,7 +32,7 @@ from dpinfer.mechanism import Units, _native
 from dpinfer.mechanism.newton.contributions import ClippedScores, RobustScores
 from dpinfer.mechanism.newton.own_rows import OwnRecords, PersonScores
 from dpinfer.mechanism.newton.pass_records import MemoryRecords
-from dpinfer.mechanism.newton.person_records import persons_of
+from dpinfer.mechanism.newton.unit_parts import persons_of
 from dpinfer.models.clipping import ResponseGrid
 from dpinfer.testing import InsecureRNG
 

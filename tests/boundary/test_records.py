@@ -10,7 +10,7 @@ PACKAGE = Path(dpinfer.__file__).parent
 # Where an argument becomes records, is refused as such, or a block becomes what a kernel reads.
 ALLOWED = {
     ("mechanism/records.py", "Records"),
-    ("mechanism/sources/named.py", "Records"),
+    ("mechanism/sources/row_source.py", "Records"),
     ("mechanism/sources/shards.py", "RowSource"),
     ("mechanism/newton/contributions.py", "SparseFeatures"),
     ("mechanism/newton/pass_records.py", "SparseFeatures"),

@@ -57,7 +57,7 @@ READ_WITHOUT_PRIVACY = {
     "dpinfer.mechanism.checkpoint.tag_of_records": "its tag stays in a secret file",
     "dpinfer.mechanism.sites.network_dpsep.check_network_records": "returns the records",
     "dpinfer.mechanism.newton.pass_records.open_records": "returns the records",
-    "dpinfer.mechanism.newton.person_records.open_persons": "returns the records",
+    "dpinfer.mechanism.newton.unit_parts.open_persons": "returns the records",
 }
 VERBS_WITHOUT_RECORDS = {"account", "audit", "coverage", "demo", "ledger", "plan", "posterior", "silos"}
 VERBS_OF_SITES = {"site"}  # what a site sends is looked at in tests/unit/silos

@@ -8,7 +8,7 @@ from typing import Any
 from dpinfer.cli.arguments import EXIT_DONE, POSTERIORS, UsageError, add_posterior_arguments, integer, interval
 from dpinfer.cli.output import OutputFolder
 from dpinfer.cli.pipeline import Route, after_spending, interruptible
-from dpinfer.estimators.checks import RECIPES, SCALES
+from dpinfer.estimators.logistic import RECIPES, SCALES
 
 _BINARY = ("binomial", "probit")
 # Options of the published gradient trace: other mechanisms refuse them.

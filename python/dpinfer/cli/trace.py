@@ -28,7 +28,7 @@ from dpinfer.cli.pipeline import (
     to_text,
     verdict_text,
 )
-from dpinfer.estimators.checks import FISHER_RECIPES, RECIPES, check_fit
+from dpinfer.estimators.logistic import FISHER_RECIPES, RECIPES, check_fit
 from dpinfer.fitting.one_call import check_composition
 from dpinfer.mechanism import RunCheckpoint, run_dpvi
 from dpinfer.models import LogisticRegression

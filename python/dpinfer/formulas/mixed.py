@@ -22,8 +22,8 @@ from dpinfer.formulas.records import predictors
 from dpinfer.formulas.result import RegressionFit, RegressionSummary
 from dpinfer.inference import Posterior
 from dpinfer.inference.newton.likelihood import large_effect, likelihoods_of
-from dpinfer.inference.newton.mixture import theta_of_draws
 from dpinfer.inference.newton.pooling import Block, Pooled, ScalePrior, pooled
+from dpinfer.inference.newton.posterior import theta_of_draws
 from dpinfer.inference.posterior.mixture import mixture_quantile
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 

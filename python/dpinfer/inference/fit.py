@@ -79,7 +79,7 @@ def noise_aware_posterior(
     burn_in : "auto", float in [0, 1), or int
         First step used: found by a trend test (false-positive rate 0.01), a share of the steps, or a number of steps.
         For the tied posterior of a Fisher-scaled run "auto" is
-        :func:`dpinfer.inference.trace.scales.posteriors.fisher_burn_in`, for a full Hessian under its model 0.15
+        :func:`dpinfer.inference.trace.scales.tied.fisher_burn_in`, for a full Hessian under its model 0.15
         (linear regression 0.1, and half of the steps for its noise variance).
         For "averaged", "auto" uses the last half at most.
     prior : {"auto", "weak", "model", "empirical"} or TracePrior

@@ -18,9 +18,8 @@ from dpinfer.errors import RecordError, SchemaError
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.private_run import ReleaseTerms, RunControl
 from dpinfer.mechanism.run import run_once
-from dpinfer.mechanism.unknowns.draws import draw_bounds, draw_categories, draw_count
+from dpinfer.mechanism.unknowns.draws import HeldColumn, draw_bounds, draw_categories, draw_count
 from dpinfer.mechanism.unknowns.plan import UNKNOWN, UnknownPlan, names_of, split_budget
-from dpinfer.mechanism.unknowns.ranks import HeldColumn
 from dpinfer.mechanism.unknowns.releases import bounds_event, categories_event, labels_of, resolved_probability
 from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease, Part
 from dpinfer.release.guarantee import Stated

@@ -16,7 +16,7 @@ from dpinfer.errors import (
     RepeatedSpendingWarning,
 )
 from dpinfer.estimators import logistic, private
-from dpinfer.estimators.checks import RECIPES
+from dpinfer.estimators.logistic import RECIPES
 from dpinfer.estimators.records import typical_norm
 from dpinfer.mechanism import private_run
 from dpinfer.testing import InsecureRNG

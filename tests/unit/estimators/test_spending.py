@@ -4,7 +4,7 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.errors import RepeatedSpendingWarning
-from dpinfer.estimators.spending import Spending
+from dpinfer.estimators.private import Spending
 
 
 def test_fits_under_several_relations_do_not_add_up():

@@ -11,7 +11,7 @@ from tests.reference.own_models import CURVED, EXAMPLES
 import dpinfer as dpi
 from dpinfer.errors import FallbackWarning, NumericalError, RecordError, ReleaseFormatError
 from dpinfer.fitting.report import ReportContent, promise, render
-from dpinfer.inference.newton import mixture
+from dpinfer.inference.newton import posterior as newton_posterior
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.testing import InsecureRNG
 
@@ -253,7 +253,9 @@ def test_the_report_says_what_a_check_has_found(fitted):
 
 def test_a_long_posterior_shows_how_far_it_is(records, monkeypatch):
     seen = []
-    monkeypatch.setattr(mixture, "resolve_progress", lambda progress, label: seen.append((progress, label)) or told)
+    monkeypatch.setattr(
+        newton_posterior, "resolve_progress", lambda progress, label: seen.append((progress, label)) or told
+    )
 
     def told(done, total):
         seen.append((done, total))

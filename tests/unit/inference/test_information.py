@@ -8,11 +8,12 @@ from tests.reference import inference_oracles as oracle
 import dpinfer as dpi
 from dpinfer.errors import NumericalError
 from dpinfer.inference import noise_aware_posterior
-from dpinfer.inference.trace.information.hamiltonian import hamiltonian_draws, split_rhat
 from dpinfer.inference.trace.information.under_model import (
     InformationTrace,
     _Density,
+    hamiltonian_draws,
     information_posterior,
+    split_rhat,
     weights_given_information,
 )
 from dpinfer.testing import InsecureRNG

@@ -10,7 +10,7 @@ from tests.reference.negative_binomial import NegativeBinomial
 
 import dpinfer as dpi
 from dpinfer.accounting import NonPrivateEvent
-from dpinfer.inference.newton.glm_scores import BoundedScores, sampling_ratio
+from dpinfer.inference.newton.scores import BoundedScores, sampling_ratio
 from dpinfer.testing import InsecureRNG
 
 KINDS = ("LogisticRegression", "ProbitRegression", "PoissonRegression")

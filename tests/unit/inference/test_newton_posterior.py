@@ -10,12 +10,12 @@ from scipy import special, stats
 import dpinfer as dpi
 from dpinfer.accounting import GaussianEvent, NonPrivateEvent
 from dpinfer.errors import NumericalError, ReleaseFormatError
-from dpinfer.inference.newton import checks, mixture, moments_law, tuning
+from dpinfer.inference.newton import checks, moments_law, tuning
+from dpinfer.inference.newton import posterior as newton_posterior
 from dpinfer.inference.newton import scores as scores_module
 from dpinfer.inference.newton.checks import prior_conflict
-from dpinfer.inference.newton.mixture import monte_carlo_error
 from dpinfer.inference.newton.moments_law import ErrorDraws, MeanScores, MomentsDraws, MomentsLaw, _finer
-from dpinfer.inference.newton.posterior import noise_prior
+from dpinfer.inference.newton.posterior import monte_carlo_error, noise_prior
 from dpinfer.inference.newton.sampler import SampledErrors
 from dpinfer.inference.newton.scores import LinearScores, Measured
 from dpinfer.inference.posterior.mixture import NormalMixtures
@@ -522,7 +522,7 @@ def test_what_does_not_fit_is_refused(rng, monkeypatch):
         dpi.noise_aware_posterior(release, model=dpi.models.LogisticRegression(2))
     with pytest.raises(ValueError, match="2 parameters"):
         dpi.noise_aware_posterior(release, model=dpi.models.LinearRegression(3))
-    monkeypatch.setattr(mixture, "_KEPT", (1, 1))
+    monkeypatch.setattr(newton_posterior, "_KEPT", (1, 1))
     monkeypatch.setattr(tuning, "TUNING", dataclasses.replace(tuning.TUNING, error=1e-6))
     with pytest.raises(NumericalError, match="Monte Carlo error"):
         dpi.noise_aware_posterior(release, fallback=False)

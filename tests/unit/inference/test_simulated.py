@@ -6,11 +6,9 @@ from scipy import stats
 from tests.reference.own_models import zero_inflated
 
 import dpinfer as dpi
-from dpinfer.inference.newton import simulated_scores as newton
-from dpinfer.inference.newton.simulated_scores import NewtonScore
+from dpinfer.inference.simulated import posterior as simulated
 from dpinfer.inference.simulated.emulator import Prior, ratio_draws, simulated_draws
-from dpinfer.inference.trace import simulated_scores as aligned
-from dpinfer.inference.trace.simulated_scores import AlignedScore
+from dpinfer.inference.simulated.posterior import AlignedScore, NewtonScore
 from dpinfer.mechanism.newton.own_rows import CentredScores, OwnRows
 from dpinfer.testing import InsecureRNG
 
@@ -124,7 +122,7 @@ def test_a_trace_has_a_posterior_that_is_not_normal(trace, monkeypatch):
     So three errors of a normal's tell them apart but for 1% of the normals and 3e-5 of these posteriors.
     """
     model, truth, release = trace
-    monkeypatch.setattr(aligned, "_ROWS", 3000)
+    monkeypatch.setattr(simulated, "_ROWS", 3000)
     posterior = dpi.noise_aware_posterior(release, approximation="simulated", model=model, n_samples=200)
     assert (posterior.approximation, posterior.hessian, posterior.prior) == ("simulated", "none", "model")
     low, high = posterior.quantile([0.001, 0.999], space="unconstrained")
@@ -191,7 +189,7 @@ def test_the_expected_score_of_a_run_is_the_mean_of_its_contributions(run):
 
 def test_a_run_has_a_posterior_of_any_shape_too(run, monkeypatch):
     model, truth, release = run
-    monkeypatch.setattr(newton, "_ROWS", 500)
+    monkeypatch.setattr(simulated, "_MADE", 500)
     with pytest.raises(ValueError, match="needs model="):
         dpi.noise_aware_posterior(release, approximation="simulated")
     posterior = dpi.noise_aware_posterior(release, approximation="simulated", model=model, n_samples=200)

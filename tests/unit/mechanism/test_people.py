@@ -16,7 +16,7 @@ from dpinfer.inference.newton.persons import EFFECT_PRIOR, bounded_effects
 from dpinfer.mechanism import RowSource, ShardedRows, Units, _native, rows_of_arrays, rows_of_arrow, rows_of_dask
 from dpinfer.mechanism.newton import unit_parts
 from dpinfer.mechanism.newton.own_rows import OwnRows, PersonScores, kernel_scores
-from dpinfer.mechanism.newton.person_records import persons_of
+from dpinfer.mechanism.newton.unit_parts import persons_of
 from dpinfer.models import PersonModel
 from dpinfer.testing import InsecureRNG
 

@@ -16,8 +16,13 @@ from dpinfer.lab.replays import replace_everywhere
 from dpinfer.mechanism import CudaRows, RowSource
 from dpinfer.mechanism.unknowns import draws
 from dpinfer.mechanism.unknowns import releases as unknowns
-from dpinfer.mechanism.unknowns.draws import QuantileSearch, least_threshold, select_least, thresholded_counts
-from dpinfer.mechanism.unknowns.ranks import HeldColumn
+from dpinfer.mechanism.unknowns.draws import (
+    HeldColumn,
+    QuantileSearch,
+    least_threshold,
+    select_least,
+    thresholded_counts,
+)
 from dpinfer.mechanism.unknowns.releases import labels_of
 from dpinfer.release import CountRelease
 from dpinfer.testing import InsecureRNG

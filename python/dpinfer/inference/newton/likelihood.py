@@ -9,11 +9,10 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray, IntArray
 from dpinfer.inference.newton import tuning
-from dpinfer.inference.newton.glm_scores import BoundedScores
 from dpinfer.inference.newton.moments_law import MomentsLaw, combined
 from dpinfer.inference.newton.population import residual_prior_variance
 from dpinfer.inference.newton.posterior import noise_prior
-from dpinfer.inference.newton.scores import LinearScores
+from dpinfer.inference.newton.scores import BoundedScores, LinearScores
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.models import GeneralizedLinearModel, LinearRegression

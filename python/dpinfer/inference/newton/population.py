@@ -11,7 +11,7 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import Comparison, compare_centres, compare_widths, declared_sizes, prior_conflict
-from dpinfer.inference.newton.mixture import MonteCarloError, monte_carlo_error, theta_of_draws
+from dpinfer.inference.newton.posterior import MonteCarloError, monte_carlo_error, theta_of_draws
 from dpinfer.inference.newton.strata import BetweenStrata
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior

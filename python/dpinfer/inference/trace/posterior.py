@@ -27,7 +27,7 @@ from dpinfer.inference.trace.information.posteriors import (
     model_full_posterior,
 )
 from dpinfer.inference.trace.priors import TracePrior
-from dpinfer.inference.trace.scales.posteriors import fisher_burn_in, fisher_tied_posterior, tied_coordinates
+from dpinfer.inference.trace.scales.tied import fisher_burn_in, fisher_tied_posterior, tied_coordinates
 from dpinfer.models import LinearRegression, OwnModel
 from dpinfer.release import GradientTrace
 

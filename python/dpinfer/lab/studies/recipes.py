@@ -12,7 +12,7 @@ from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan, plan_privacy
 from dpinfer.inference.posterior.theta import IndependentTheta
 from dpinfer.inference.trace.scales.fisher import FisherRun
-from dpinfer.inference.trace.scales.posteriors import fisher_burn_in
+from dpinfer.inference.trace.scales.tied import fisher_burn_in
 from dpinfer.lab.baselines import RegressionPrior
 from dpinfer.lab.studies.baseline_runs import (
     SimulatedConjugate,

@@ -22,9 +22,9 @@ from dpinfer.mechanism.newton.own_model import OwnNewton
 from dpinfer.mechanism.newton.own_population import OwnPopulation
 from dpinfer.mechanism.newton.own_rows import OwnRecords
 from dpinfer.mechanism.newton.pass_records import Passes, open_records
-from dpinfer.mechanism.newton.person_records import open_persons
 from dpinfer.mechanism.newton.plan import NewtonPlan, check_model, phases_of
 from dpinfer.mechanism.newton.population import PopulationNewton
+from dpinfer.mechanism.newton.unit_parts import open_persons
 from dpinfer.mechanism.noise_keys import RandomSource
 from dpinfer.mechanism.private_run import CheckpointArgument, RunControl, private_run
 from dpinfer.mechanism.records import check_arguments, check_records

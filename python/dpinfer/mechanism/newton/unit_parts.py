@@ -1,28 +1,33 @@
-"""Units in several places, each with all of its rows in one of them.
+"""Units made of rows: persons as records of one fixed width, and units in several places, each whole in one of them.
 
-**Privacy.** What travels is as private as the records; noise is drawn by the mechanism, when all parts have answered.
+**Privacy.** Reads the records.  A person's record is a function of that person's rows and of public numbers: the first
+rows, up to the public largest number, in the order in which they were given (docs/derivations/people.md).  Of units in
+several places what travels is as private as the records; noise is drawn by the mechanism, when all parts have answered.
 """
 
 import copy
 import hashlib
 import secrets
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._arrays import FloatArray
 from dpinfer._surroundings import standard_arithmetic
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.checkpoint import tag_of_records
 from dpinfer.mechanism.newton.contributions import Query, ReadRecords
-from dpinfer.mechanism.newton.own_rows import earlier_equals
-from dpinfer.mechanism.records import check_records
+from dpinfer.mechanism.newton.own_rows import OwnRecords, earlier_equals
+from dpinfer.mechanism.records import check_records, records_of
 from dpinfer.mechanism.sources.row_source import Arrays, Records, RowSource, total_rows
 from dpinfer.mechanism.sources.shards import Each
 from dpinfer.mechanism.sums.parts import integers_of_part
-from dpinfer.mechanism.units import check_identities, unit_names
+from dpinfer.mechanism.units import Units, check_identities, unit_names
+from dpinfer.models.person_model import PersonModel
 
 _NAME_BYTES = 16  # two of 2**31 names have one hash with probability 2**-67, which would refuse a run
 
@@ -142,3 +147,57 @@ def _add_units(
 
 def _tag_of_rows(rows: Arrays) -> bytes:
     return tag_of_records(b"", [*rows[:-1], np.ascontiguousarray(rows[-1]).view(np.uint8)])
+
+
+def open_persons(model: PersonModel, X: Any, y: Any, units: Units, *, n_threads: int) -> ReadRecords:
+    """Check the rows, and return persons as passes read them: in memory, or in their shards.
+
+    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
+
+    Parameters
+    ----------
+    X : (N, p) array, or RowSource of (X, y, unit), or ShardedRows of such
+    y : (N,) array or None
+
+    Raises
+    ------
+    RecordError
+        If the records cannot be used, units of a source are not in increasing order, or one is in two shards.
+    RuntimeError
+        If a shard could not be read.
+    """
+    records = records_of(X, y)
+    check, read = partial(check_unit_rows, model), partial(_read_persons, model, n_threads)
+    if "parts" in records.demands:
+        return UnitParts(records, check, read)
+    if records.held is None:
+        return read(rows_of_part(records.source(), check, in_order=True), None)
+    return read(sorted_by_unit(check(*records.held, units.ids)), None)
+
+
+def _read_persons(model: PersonModel, n_threads: int, rows: Arrays, numbers: Any) -> OwnRecords:
+    return OwnRecords(*persons_of(model, *rows), n_threads=n_threads, numbers=numbers)
+
+
+def persons_of(
+    model: PersonModel, features: npt.NDArray[Any], response: FloatArray, unit: npt.NDArray[Any]
+) -> tuple[FloatArray, FloatArray]:
+    """Return persons (N, 1 + max_rows p), the number of rows first, and their responses (N, max_rows).
+
+    Parameters
+    ----------
+    features, response, unit : (rows, p), (rows,) and (rows,) arrays
+        Those of a person one after the other.
+    """
+    p = len(model.columns)
+    starts = np.flatnonzero(np.concatenate(([True], unit[1:] != unit[:-1])))
+    counts = np.diff(np.append(starts, len(unit)))
+    person = np.repeat(np.arange(len(starts)), counts)
+    place = np.arange(len(unit)) - starts[person]
+    kept = place < model.max_rows
+    rows = np.zeros((len(starts), model.max_rows, p))
+    rows[person[kept], place[kept]] = features[kept][:, :p]
+    responses = np.zeros((len(starts), model.max_rows))
+    responses[person[kept], place[kept]] = response[kept]
+    sizes = np.minimum(counts, model.max_rows).astype(np.float64)
+    return np.ascontiguousarray(np.column_stack((sizes, rows.reshape(len(starts), -1)))), responses

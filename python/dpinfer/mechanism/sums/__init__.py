@@ -7,8 +7,7 @@ kind.
 """
 
 from dpinfer.mechanism.records import CodedRows
-from dpinfer.mechanism.sources.named import open_source
-from dpinfer.mechanism.sources.row_source import RowSource
+from dpinfer.mechanism.sources.row_source import RowSource, open_source
 from dpinfer.mechanism.sources.shards import ShardedRows, rows_of_dask
 from dpinfer.mechanism.sums.gradients import GradientSession, SessionSettings, open_gradients
 

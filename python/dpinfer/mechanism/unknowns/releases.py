@@ -22,8 +22,17 @@ from dpinfer.mechanism.private_run import ReleaseTerms, RunControl
 from dpinfer.mechanism.records import records_of
 from dpinfer.mechanism.run import run_once
 from dpinfer.mechanism.sources.row_source import Records
-from dpinfer.mechanism.unknowns.draws import QuantileSearch, draw_bounds, draw_categories, draw_count, least_threshold
-from dpinfer.mechanism.unknowns.ranks import RankedColumn, check_ranked, columns_of, count_rows
+from dpinfer.mechanism.unknowns.draws import (
+    QuantileSearch,
+    RankedColumn,
+    check_ranked,
+    columns_of,
+    count_rows,
+    draw_bounds,
+    draw_categories,
+    draw_count,
+    least_threshold,
+)
 from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease
 
 _LONGEST_LABEL = 1000  # characters of a name

@@ -3,7 +3,7 @@
 **Privacy.** A model holds no records; its code gets them from the mechanism, which clips and rounds the results.
 """
 
-from dpinfer.models.adapters.blocks import FRAMEWORK_BLOCK
+from dpinfer.models.adapters.frameworks import FRAMEWORK_BLOCK
 from dpinfer.models.adapters.gradients import from_gradient
 from dpinfer.models.adapters.jax_models import from_jax
 from dpinfer.models.adapters.numpyro_models import from_numpyro

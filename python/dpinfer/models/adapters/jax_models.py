@@ -8,8 +8,7 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_integer
-from dpinfer.models.adapters.blocks import FRAMEWORK_BLOCK, in_blocks
-from dpinfer.models.adapters.frameworks import framework
+from dpinfer.models.adapters.frameworks import FRAMEWORK_BLOCK, framework, in_blocks
 from dpinfer.models.adapters.gradients import check_callables, finished
 from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words, named_failure
 from dpinfer.models.adapters.parameters import Numbers, ParameterSet

@@ -8,7 +8,7 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.trace.scales.fisher import VARIANCE_TOLERANCE, WHOLE_TRACE
-from dpinfer.inference.trace.scales.posteriors import fisher_burn_in
+from dpinfer.inference.trace.scales.tied import fisher_burn_in
 from dpinfer.models import LinearRegression, Model, expected_gradients
 from dpinfer.planning.trace.drift import inflated_noise, window_moments
 from dpinfer.recipes import FisherScaling, natural_scaling

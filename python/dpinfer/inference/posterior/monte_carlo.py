@@ -120,7 +120,10 @@ def monte_carlo_error(posterior: "Posterior", levels: FloatArray) -> MonteCarloE
             ends = np.clip(np.concatenate([levels - probability, levels + probability]), _SMALLEST, 1.0 - _SMALLEST)
             low, high = _quantiles(posterior, index, ends, drawn).reshape(2, size)
             errors[:, index] = 0.5 * np.abs(high - low)
-    return MonteCarloError(levels, errors, mean_error, effective)
+    found = MonteCarloError(levels, errors, mean_error, effective)
+    for part in vars(found).values():
+        part.flags.writeable = False  # a posterior keeps it
+    return found
 
 
 def _quantiles(posterior: "Posterior", index: int, levels: FloatArray, drawn: FloatArray | None) -> FloatArray:

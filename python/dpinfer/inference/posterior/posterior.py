@@ -30,7 +30,7 @@ from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, Model
 from dpinfer.models.base import gauss_hermite
 
 SPACES = ("constrained", "unconstrained")
-_HERMITE_NODES = 31  # exact to degree 61
+_HERMITE_NODES, _FEWER_NODES, _MANY = 31, 9, 1000  # exact to degree 61, and to 17 where so many laws are averaged
 _MAP_DRAWS, _MAP_SEED = 16_384, 20_250_101  # Monte Carlo error below 1% of a standard deviation; an arbitrary seed
 _nothing = partial(np.empty, 0)
 
@@ -144,16 +144,21 @@ class Posterior:
         return self.sample(_MAP_DRAWS, seed=_MAP_SEED)
 
     @cached_property
+    def _errors(self) -> dict[bytes, MonteCarloError]:
+        """Monte Carlo errors by levels, as they were asked for."""
+        return {}
+
+    @cached_property
     def _moments(self) -> tuple[FloatArray, FloatArray]:
         space, marginals = self._space, self.distribution.marginals
         mean, variance = marginals.mean.copy(), marginals.variance.copy()
-        z, z_weight = gauss_hermite(_HERMITE_NODES)
         rows = space.rows[space.linear]
         mean[space.linear] = rows @ marginals.mean + space.shift[space.linear]
         variance[space.linear] = np.einsum("ki,ij,kj->k", rows, self.distribution.covariance, rows)
         for index in np.flatnonzero(~(space.identity | space.linear)):
             if space.elementwise[index]:
                 weight, centre, spread = marginals.components(int(index))
+                z, z_weight = gauss_hermite(_HERMITE_NODES if weight.size < _MANY else _FEWER_NODES)
                 theta = centre[:, None] + np.sqrt(spread)[:, None] * z
                 values = space.constrain_one(int(index), theta.ravel()).reshape(theta.shape)
                 mean[index] = weight @ (values @ z_weight)
@@ -237,7 +242,11 @@ class Posterior:
         ----------
         q : 1-d array in (0, 1)
         """
-        return monte_carlo_error(self, _levels(q))
+        levels = _levels(q)
+        key = levels.tobytes()
+        if key not in self._errors:
+            self._errors[key] = monte_carlo_error(self, levels)
+        return self._errors[key]
 
     def mapped_draws(self, index: int) -> FloatArray | None:
         """Return the draws that represent one parameter in the model's own space, None if not needed."""

@@ -1,5 +1,6 @@
 """The posterior distribution of theta on the unconstrained space, in its two forms, and the model's own space."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -205,9 +206,12 @@ class DrawnTheta:
     @cached_property
     def _of_q(self) -> tuple[FloatArray, FloatArray]:
         """Variances of a full q, (S, n), and its mean covariance, (n, n)."""
-        inverse = inverse_factors(np.asarray(self.q_factor))
-        rows = inverse.reshape(-1, inverse.shape[2])
-        return np.einsum("sij,sij->sj", inverse, inverse), rows.T @ rows / len(inverse)
+        rows = self._inverse.reshape(-1, self._inverse.shape[2])
+        return np.einsum("sij,sij->sj", self._inverse, self._inverse), rows.T @ rows / len(self._inverse)
+
+    @cached_property
+    def _inverse(self) -> FloatArray:
+        return inverse_factors(np.asarray(self.q_factor))
 
     @cached_property
     def marginals(self) -> ThetaMarginals:
@@ -232,7 +236,7 @@ class DrawnTheta:
         mean = self.location @ rows.T
         if self.q_stddev is not None:
             return mean, np.asarray(self._q_variance @ np.square(rows).T)
-        return mean, np.sum(np.square(inverse_factors(np.asarray(self.q_factor)) @ rows.T), axis=1)
+        return mean, np.sum(np.square(self._inverse @ rows.T), axis=1)
 
     def variance_parts(self) -> VarianceParts:
         """Return the parts, computed when the draws were made."""
@@ -245,11 +249,12 @@ class DrawnTheta:
         if self.q_stddev is not None:
             return np.asarray(self.location[chosen] + self.q_stddev[chosen] * z)
         theta = np.asarray(self.location[chosen])
-        factors = np.asarray(self.q_factor)
-        if 8 * len(factors) > size and factors.shape[1] ** 2 * size <= _ENTRIES_AT_ONCE:
-            moved: FloatArray = np.linalg.solve(np.swapaxes(factors[chosen], 1, 2), z[..., None])[..., 0]
-            return np.asarray(theta + moved)
-        for index in np.unique(chosen):
-            rows = chosen == index
-            theta[rows] += np.linalg.solve(factors[index].T, z[rows].T).T
+        count, n = self.location.shape
+        if 8 * count > size:  # one by one
+            for part in np.array_split(np.arange(size), math.ceil(n**2 * size / _ENTRIES_AT_ONCE)):
+                theta[part] += np.einsum("sji,sj->si", self._inverse[chosen[part]], z[part])
+        else:
+            ends = np.cumsum(np.bincount(chosen, minlength=count))[:-1]
+            for rows, own in zip(np.split(np.argsort(chosen, kind="stable"), ends), self._inverse, strict=True):
+                theta[rows] += z[rows] @ own
         return theta

@@ -387,7 +387,7 @@ check_convergence, fallback, n_threads, sampler
 
     def __post_init__(self, method: str | None = None) -> None:  # noqa: RUF033
         if method is not None:
-            warnings.warn("method= is approximation= now; this name goes in 0.3", DeprecationWarning, stacklevel=3)
+            warnings.warn("method= is now approximation=; it ends in 0.3", DeprecationWarning, stacklevel=3)
             object.__setattr__(self, "approximation", method)
         super().__post_init__()
 

@@ -389,7 +389,7 @@ class Release(Stated):
             return super().__new__(cls)
         from dpinfer.release.trace import GradientTrace
 
-        warnings.warn("Release(...) is GradientTrace(...) now; this goes in 0.3", DeprecationWarning, stacklevel=2)
+        warnings.warn("Release(...) is now GradientTrace(...); it ends in 0.3", DeprecationWarning, stacklevel=2)
         return super().__new__(cast(type[Self], GradientTrace))
 
     @property

@@ -394,7 +394,7 @@ def test_every_accepted_value_gives_a_posterior(records, settings):
 
 
 def test_the_name_of_an_approximation_before_0_2_still_works(records):
-    with pytest.warns(DeprecationWarning, match="method= is approximation= now"):
+    with pytest.warns(DeprecationWarning, match="method= is now approximation="):
         model = make(method="averaged", hessian="diagonal", n_steps=60, sample_rate=0.5).fit(*records)
     assert isinstance(model.release_, dpi.GradientTrace)
     assert model.posterior_.approximation == "averaged"

@@ -171,9 +171,9 @@ def test_the_request_of_a_kind_has_its_settings_alone(releases):
 
 def test_the_name_before_0_2_still_works(releases):
     release = releases["logistic", "plain", "reparameterised"]
-    with pytest.warns(DeprecationWarning, match="method= is approximation= now"):
+    with pytest.warns(DeprecationWarning, match="method= is now approximation="):
         assert PosteriorRequest(method="laplace") == PosteriorRequest(approximation="laplace")
-    with pytest.warns(DeprecationWarning, match="method= is approximation= now"):
+    with pytest.warns(DeprecationWarning, match="method= is now approximation="):
         posterior = noise_aware_posterior(release, method="naive")
     assert posterior.approximation == "naive"
     np.testing.assert_array_equal(posterior.mean, noise_aware_posterior(release, approximation="naive").mean)

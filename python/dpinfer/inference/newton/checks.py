@@ -226,23 +226,23 @@ class Checks:
         said = "The release does not fit its model: " + "; ".join(found.values()) + "." if found else ""
         if self.n_unresolved:
             weak = (
-                f"the privacy noise hides {self.n_unresolved} of {self.n_coef} directions of the features: intervals "
-                "along them rest on priors, and may fail where features nearly determine each other: give more "
-                "epsilon, or fewer columns and categories."
+                f"the privacy noise hides {self.n_unresolved} of {self.n_coef} directions of the features. Intervals "
+                "along them rest on priors, and may fail if features nearly determine each other: give more epsilon, "
+                "or fewer columns and categories."
             )
-            return f"{said} {weak}" if said else f"The release leaves its model open: {weak}"
+            return f"{said} {weak}" if said else f"The release cannot confirm its model: {weak}"
         if said:
             return said
         passed = "No contradiction of scale, features, scores or prior was found"
         if self.fit_pvalue < tuning.TUNING.doubt:
             return (
-                f"{passed}, and that of the scores only just (p = {self.fit_pvalue:.2g}): the model is in doubt; the "
-                "same intervals at another budget can come with a warning."
+                f"{passed}, but the scores fit poorly (p = {self.fit_pvalue:.2g}): the model is in doubt, and "
+                "a run at another budget may warn."
             )
         return (
-            f"{passed} (p = {self.fit_pvalue:.2g} of the scores). That does not show that the model is right: these "
-            "checks do not see where the population's coefficients lie, and skewed errors or a bent mean can move them "
-            "by many standard errors: target='population', where the model has it, does not assume that it is true."
+            f"{passed} (p = {self.fit_pvalue:.2g} of the scores). This does not prove the model: skewed errors or a "
+            "bent mean can move the population's coefficients by many standard errors, unseen by these checks. "
+            "target='population', where the model has it, does not assume that the model is true."
         )
 
 

@@ -273,7 +273,7 @@ class OwnChecks:
             return "No check of scores, number of records or prior fails."
         return (
             f"No check of features, number of records, spread of scores or prior fails (p = {self.spread_pvalue:.2g} "
-            "of the spread). That does not show that the model is right: intervals rest on its likelihood."
+            "of the spread). This does not prove the model: intervals rest on its likelihood."
         )
 
 

@@ -28,6 +28,7 @@ from dpinfer.lab.replays import audit as replay
 from dpinfer.lab.replays.commands import BUDGET, COMMAND_OPTIONS, PUBLIC_FACTS, all_scenarios, command_scenario, files
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton import own_bounds, own_model
+from dpinfer.planning.trace import settings
 
 SCENARIOS = all_scenarios()
 MUTANTS = replay_mutants.MUTANTS | OWN_NEWTON_MUTANTS
@@ -72,8 +73,11 @@ OPTIONS_NOT_REPLAYED = {
 
 @pytest.fixture(scope="module", autouse=True)
 def few_made_up_records():
-    """Rough bounds of models of one's own: whether a bit differs is asked, not how good a bound is."""
+    """Rough bounds of models of one's own, and short traces: whether a bit differs is asked, not how good it is."""
     with pytest.MonkeyPatch.context() as patch:
+        fewest_passes = settings.fewest_passes
+        patch.setattr(settings, "_STEPS", (100,))
+        patch.setattr(settings, "fewest_passes", lambda *given, slow: fewest_passes(*given, slow=False))
         for module, name, rows in (
             (own_model, "_ROWS", 300),
             (own_model, "_LAST_ROWS", 600),

@@ -260,16 +260,22 @@ def held(read, *arguments):
 
 
 def moved(read, column, value, folder, schema, alone):
-    """How often the column was read with a value more, first or last, and what then differs from its records alone."""
-    compared, found = 0, []
-    for parts, others in (((column, [value]), slice(0, -1)), (([value], column), slice(1, None))):
+    """How often the column was read with a value more, first and last, and what then differs from its records alone.
+
+    At both ends at once, and at each by itself where the library refuses that.
+    """
+    compared, found, both = 0, [], ([value], column, [value])
+    for parts in (both, both[1:], both[:2]):
         chunk = held(read, folder, *parts)
         if chunk is None:
             continue
-        compared += 1
+        more, first = len(parts) - 1, int(parts[0] is not column)
+        compared += more
         rows = rows_of(chunk, schema)
-        if len(rows) != len(column) + 1 or rows[others] != alone:
+        if len(rows) != len(column) + more or rows[first : first + len(column)] != alone:
             found.append((value, [row[0] for row in rows]))
+        if parts is both:
+            break
     return compared, found
 
 

@@ -382,13 +382,10 @@ def calibrate(
     check_choice("accountant", accountant, ACCOUNTANTS)
     tolerance = check_interval("relative_tolerance", relative_tolerance, 1e-6, 0.1, low_open=False, high_open=False)
 
-    def evaluate(noise_multiplier: float) -> PrivacyBound:
-        return certify(make_event(noise_multiplier), delta=delta, adjacency=relation, accountant=accountant)
-
     search = _Search(tolerance)
     point = _first_guess(make_event, target, delta, relation)
     for evaluation in range(_MAX_EVALUATIONS):
-        bound = evaluate(math.exp(point))
+        bound = certify(make_event(math.exp(point)), delta=delta, adjacency=relation, accountant=accountant)
         excess = math.log(bound.epsilon / target) if bound.epsilon > 0.0 else -math.inf
         search.add(point, excess, bound if bound.epsilon <= target else None)
         if search.certified is not None and search.converged():
@@ -459,6 +456,9 @@ class _Search:
         return point - min(max(excess / slope, -3.0), 3.0)
 
 
+_limits = lru_cache(maxsize=1024)(gaussian_epsilon)  # plans for the same target ask again
+
+
 def _first_guess(make_event: Callable[[float], Event], target: float, delta: float, adjacency: Adjacency) -> float:
     """Return a start from the central limit theorem (Bu, Dong, Long and Su, 2020); an estimate, never a bound."""
 
@@ -470,7 +470,7 @@ def _first_guess(make_event: Callable[[float], Event], target: float, delta: flo
             count * step.rate**2 * math.expm1(min(step.shift**2, 700.0)) if step.rate < 1.0 else count * step.shift**2
             for step, count in steps.items()
         )
-        return gaussian_epsilon(min(math.sqrt(total), 1e5), delta)
+        return _limits(min(math.sqrt(total), 1e5), delta)
 
     ends = math.log(MIN_NOISE_MULTIPLIER), math.log(MAX_NOISE_MULTIPLIER)
     return bisected(lambda point: not gaussian_limit(point) > target, *ends, halvings=24)[1]

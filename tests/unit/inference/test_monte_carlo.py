@@ -54,7 +54,7 @@ def release():
     ],
 )
 def test_the_error_is_the_spread_over_seeds(release, options):
-    """Spread of quantiles and means over 64 seeds over their stated errors, at a false-positive rate of 1e-6 for all.
+    """Spread of quantiles and means over 32 seeds over their stated errors, at a false-positive rate of 1e-6 for all.
 
     An error may be half as large again as it should be: of short chains it errs on the safe side, and there that of a
     quantile now and then reaches the end of the distribution. Errors that took the walkers of an ensemble for
@@ -63,12 +63,12 @@ def test_the_error_is_the_spread_over_seeds(release, options):
     chosen = {name: value for name, value in options.items() if name != "sampler"}
     draw = noise_aware_posterior if chosen == options else partial(sampled_posterior, release, options["sampler"])
     given = (release,) if chosen == options else ()
-    runs = [draw(*given, burn_in=0, seed=seed, **chosen) for seed in range(64)]
+    runs = [draw(*given, burn_in=0, seed=seed, **chosen) for seed in range(32)]
     values = np.array([np.vstack([run.quantile([0.05, 0.95]), run.mean]) for run in runs])
     found = [run.monte_carlo_error() for run in runs]
     errors = np.array([np.vstack([error.quantile, error.mean]) for error in found])
     ratio = values.std(axis=0, ddof=1) / np.sqrt(np.mean(errors**2, axis=0))
-    low, high = np.sqrt(stats.chi2.ppf([1e-6 / 12.0, 1.0 - 1e-6 / 12.0], 63) / 63.0)
+    low, high = np.sqrt(stats.chi2.ppf([1e-6 / 12.0, 1.0 - 1e-6 / 12.0], 31) / 31.0)
     assert np.all(ratio < high)
     certain = ratio if options["n_samples"] > 40 else ratio[2:]
     assert np.all(certain > low / 1.5)

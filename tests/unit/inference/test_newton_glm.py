@@ -51,7 +51,9 @@ def test_a_model_of_ones_own_runs_by_what_it_says(rng):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.slow), pytest.param(KINDS[2], marks=pytest.mark.slow)]
+)
 def test_intervals_cover(kind):
     """50 runs of 2 weights; false-positive rate below 1e-6 if every interval covers 0.85.
 

@@ -88,6 +88,7 @@ def test_a_network_in_pytorch_releases_the_population_as_its_twin_in_numpy_does(
 
 
 @pytest.mark.statistical
+@pytest.mark.slow
 def test_intervals_cover_where_the_model_is_wrong():
     """Binomial limits of false-positive rate 1e-4 around 0.9 -+ 0.04; intervals half as wide are rejected."""
     model = EXAMPLES["negative binomial"]().model

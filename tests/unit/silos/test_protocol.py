@@ -48,8 +48,15 @@ def random_session(seed):
     return rng, n_sites, may_vanish, losses
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("model", [LINEAR, LOGISTIC, OWN], ids=["linear", "logistic", "own"])
+@pytest.mark.parametrize(
+    ("model", "seed"),
+    # Two sessions of each model, and none twice.
+    [
+        pytest.param(model, 2 * place + seed, id=f"{name}-{2 * place + seed}")
+        for place, (name, model) in enumerate({"linear": LINEAR, "logistic": LOGISTIC, "own": OWN}.items())
+        for seed in range(2)
+    ],
+)
 def test_sites_give_the_bits_of_one_machine_with_the_same_noise_shares(model, seed, monkeypatch):
     """Up to a third of the sites vanish in the middle of passes: before they give a sum, or before they open it."""
     rng, n_sites, may_vanish, losses = random_session(seed)

@@ -236,9 +236,11 @@ def _call_of(function: Callable[..., Any], substitute: Callable[..., Any]) -> Ca
 
 def _swap(pairs: Sequence[tuple[Any, Any]]) -> None:
     """Put the second of each pair wherever a module has the first."""
-    instead = {id(there): other for there, other in pairs}
+    instead = {id(one): other for one, other in pairs}
+    there = frozenset(instead)
     for name, module in list(sys.modules.items()):
-        if name == "dpinfer" or name.startswith("dpinfer."):
+        # Most modules have none: few names are looked at one by one.
+        if (name == "dpinfer" or name.startswith("dpinfer.")) and not there.isdisjoint(map(id, vars(module).values())):
             matching = [(key, id(value)) for key, value in vars(module).items() if id(value) in instead]
             for attribute, place in matching:
                 setattr(module, attribute, instead[place])

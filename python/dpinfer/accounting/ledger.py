@@ -244,7 +244,7 @@ class LedgerAccount:
         return self._state().composition
 
     def runs(self) -> tuple[LedgerRun, ...]:
-        """Return every run, also cancelled ones, in the order in which they were charged."""
+        """Return all runs, also cancelled ones, in the order of their charges."""
         return tuple(self._state().runs.values())
 
     def spent(self, delta: float | None = None) -> PrivacyBound:

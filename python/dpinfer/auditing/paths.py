@@ -282,7 +282,7 @@ def sampling_paths() -> tuple[tuple[AuditPath, FloatArray], ...]:
 
 
 def draw_paths() -> tuple[tuple[AuditPath, FloatArray, bool], ...]:
-    """Return paths that read one record a step, their records, and whether each pass is a permutation of them."""
+    """Return paths with one record a step, their records, and whether each pass is a permutation of them."""
     columns = 12
     directions = np.column_stack((2.0 * np.eye(columns), np.ones(columns)))
     return tuple(

@@ -204,9 +204,9 @@ class MixedFit(RegressionFit):
     def variance_shares(self, level: float = 0.9) -> CoefficientTable:
         """Return shares of the variance of a response given the fixed coefficients: of the effects, and of the noise.
 
-        The first is the intraclass correlation if there is one term of groups.  The noise of a binomial response is
-        that on the scale of its link: pi**2 / 3 of a logit, 1 of a probit (Nakagawa and Schielzeth 2010).  Slopes count
-        at the public mean of their column, at which they vanish; a curve by its bends.
+        With one term of groups the first is the intraclass correlation.  The noise of a binomial response is that on
+        the scale of its link: pi**2 / 3 of a logit, 1 of a probit (Nakagawa and Schielzeth 2010).  Slopes count at the
+        public mean of their column, at which they vanish; a curve by its bends.
 
         Parameters
         ----------

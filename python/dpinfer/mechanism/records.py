@@ -106,7 +106,7 @@ class HeldRows(Records):
         check_layout(model, self._X, y)
 
     def responses(self) -> Any:
-        """Return the responses as an array, which is made when it is read."""
+        """Return the responses as an array that is made when it is read."""
 
         def load() -> npt.NDArray[Any]:
             array = as_record_array("y", self._y)

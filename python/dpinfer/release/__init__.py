@@ -53,7 +53,7 @@ _DEPRECATED = {"AnyRelease": Release}
 
 
 def __getattr__(name: str) -> Any:
-    """Give the base of releases under the name that it had in version 0.1."""
+    """Return the base class of releases by its name of version 0.1."""
     if name in _DEPRECATED:
         warnings.warn(f"{name} is now Release; the old name ends in 0.3", DeprecationWarning, stacklevel=2)
         return _DEPRECATED[name]

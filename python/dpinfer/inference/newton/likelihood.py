@@ -46,7 +46,7 @@ class Likelihoods:
 
 
 class State(NamedTuple):
-    """Likelihoods of chains, with the draw that each has, (C,), and its slope M, (C, d, d), where that is drawn."""
+    """Likelihoods of chains: the draw of each, (C,), and its slope M, (C, d, d), if M is drawn."""
 
     draw: IntArray
     precision: FloatArray

@@ -1,9 +1,9 @@
 """The law of second moments given a noisy release: near a multiple of the identity, by as much as the release says.
 
-M is c I plus a symmetric normal matrix of learned spread t, and so is it given the release.  A mean score M e, e the
-error of the weights where it was taken, is then normal given e as well: M is integrated out, and drawn in closed form
-given e.  Where nothing is hidden e is small beside what the score says of it, and all of it is normal.  Where
-directions are hidden, e, t and c are drawn: independent proposals near their law, drawn again by their density.
+M is c I plus a symmetric normal matrix of learned spread t, also given the release.  A mean score M e, with e the error
+of the weights at its point, is then normal given e: M is integrated out, and drawn in closed form given e.  Where
+nothing is hidden, the score determines e well, and the whole posterior is normal.  Where directions are hidden, e, t
+and c are drawn: independent proposals near their law, drawn again by their density.
 """
 
 import copy

@@ -53,7 +53,7 @@ class TraceCheck:
 
     @property
     def allowed(self) -> float:
-        """The p-value below which one test of one coordinate fails (Bonferroni over all of them)."""
+        """The p-value below which a test of a coordinate fails (Bonferroni over all tests)."""
         return self.false_positive_rate / (3.0 * len(self.names))
 
     @property

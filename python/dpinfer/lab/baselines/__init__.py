@@ -1,4 +1,4 @@
-"""The other methods that noise-aware variational inference is compared with, one file each.
+"""Other methods, one file each, for comparison with noise-aware variational inference.
 
 DPVI as first published is ``dpinfer.noise_aware_posterior(release, approximation="naive")``; the mean of its
 iterates is ``approximation="averaged"``.  Without privacy: EP, SEP and ADF (:func:`run_sep`, :func:`run_network_sep`).

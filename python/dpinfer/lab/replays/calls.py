@@ -159,7 +159,7 @@ def _planned_estimators() -> Iterator[Scenario]:
 
 
 def fit_scenarios(methods: Sequence[str], regression: Any = None) -> Iterator[Scenario]:
-    """Yield a scenario of :func:`dpinfer.fitting.fit` for each of these methods, and those that it brings.
+    """Yield a scenario of :func:`dpinfer.fitting.fit` for each of these methods, and the method's own scenarios.
 
     `regression`, of two features, is fitted (a logistic one by default), or the probability of a success if a method
     does not fit it.

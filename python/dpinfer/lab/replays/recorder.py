@@ -100,7 +100,7 @@ class TapeRecorder:
         return self._replayed.sums[place].released
 
     def _integers_of_part(self, part: Any) -> Any:
-        """Let the integers of a part go into the sum that it is a part of, which is on the tape when it leaves."""
+        """Allow the integers of a part into the sum that contains it, which is on the tape when it leaves."""
         return self._original(parts.integers_of_part)(part.real)
 
     def _noisy_counts(self, labels: Any, n_columns: int, *, noise_multiplier: float, key: bytes) -> Any:

@@ -99,7 +99,7 @@ class Checkpoint:
         return sorted((int(match[1]), int(match[2])) for match in matches if match)
 
     def read(self, first: int, stop: int) -> RunStatistics | None:
-        """Return the runs of one file, or None if it is damaged.
+        """Return the runs of a file, or None if the file is damaged.
 
         Raises
         ------

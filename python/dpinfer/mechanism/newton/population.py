@@ -290,7 +290,7 @@ class PopulationNewton:
     def _strata(
         self, passes: Passes, white: FloatArray, position: FloatArray, bound: float, reach: float
     ) -> dict[str, FloatArray | float]:
-        """Release the sums of scores by stratum, where there are strata: of rows, of units, or of clusters."""
+        """Release the sums of scores by stratum, if any: of rows, of units, or of clusters."""
         if "strata" not in self.plan.phases:
             return {}
         n_strata, scores = self.model.survey_weights.strata, JointScores(white, white.T @ position, self.link, bound)

@@ -292,7 +292,7 @@ def _check_persons(model: PersonModel, unit: Units | Clusters | None) -> None:
 
 
 def _check_sizes(model: GeneralizedLinearModel) -> None:
-    """Refuse features and priors in units in which sums of squares are no doubles."""
+    """Refuse features and priors in units whose sums of squares exceed doubles."""
     sizes = np.sqrt(np.append(model.second_moments, model.prior_scale**2))
     if not np.all((sizes >= 1.0 / _LARGEST_SIZE) & (sizes <= _LARGEST_SIZE)):
         raise ValueError(

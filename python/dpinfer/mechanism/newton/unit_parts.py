@@ -39,7 +39,7 @@ def check_unit_rows(model: Any, features: Any, response: Any, ids: Any) -> Array
 
 
 def sorted_by_unit(rows: Arrays) -> Arrays:
-    """Return rows in increasing order of their units, the last array; those of a unit stay in their order."""
+    """Return rows in increasing order of their units, the last array; rows of a unit keep their order."""
     order = np.argsort(rows[-1], kind="stable")
     return [np.ascontiguousarray(array[order]) for array in rows]
 

@@ -20,7 +20,7 @@ _ANNOUNCED_BYTES = 2**20
 
 @dataclass(frozen=True)
 class ReadAhead:
-    """The blocks of a pass, each read while the one before it is summed.
+    """The blocks of a pass: each is read while the previous one is summed.
 
     The thread lives as long as the pass.  Its errors are raised in the pass; a pass that ends early, by an error or an
     interrupt, waits for the block that is being read.

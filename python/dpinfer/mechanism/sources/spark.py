@@ -23,7 +23,7 @@ _SCHEMA = "shard int, refused boolean, answer string"
 def rows_of_spark(
     frame: Any, features: Sequence[str], response: str | None = None, unit: str | None = None, *, retries: int = 3
 ) -> ShardedRows:
-    """Return the rows of a Spark data frame, which its workers read where they are.
+    """Return the rows of a Spark data frame, read by its workers in place.
 
     A pass is one job: each partition is summed by a task, through ``mapInArrow``.  Spark computes the partition of a
     lost task again and takes one answer of each; `retries` is for a job that Spark has given up.  Every pass runs the

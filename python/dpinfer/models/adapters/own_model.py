@@ -31,7 +31,7 @@ _MADE_UP_SEED = 20_240  # an arbitrary seed
 class ModelCode:
     """The user's code, with the interface of the library.
 
-    **Privacy.** Code only.  Each row of its result may depend on the same row of its argument, and on no other.
+    **Privacy.** Code only.  A row of its result may depend on the same row of its argument alone.
     """
 
     # ``score(params, X, y)``: gradients of log p(y | x, params) in the flat params (n,) of the model's own space, for

@@ -142,8 +142,7 @@ class EntryFile:
     def appending(self) -> Iterator[tuple[list[LedgerEntry], Callable[[str, Mapping[str, Any]], LedgerEntry]]]:
         """Lock the file, and give its entries and a function that appends one.
 
-        Appended entries are on the disk when the block ends; if it raises, none are.  Other threads and
-        processes wait.
+        Appended entries are on the disk when the block ends; if it raises, none are.  Other threads and processes wait.
         """
         _check_file(self.path)
         with writing(self.path, _LOCK_SECONDS), _connection(self.path) as connection, _explained(self.path):

@@ -141,8 +141,8 @@ def regression(
         against the base level.  "multinomial", "negativebinomial", and any but "gaussian" with an offset, run as
         models written as code, by "newton": slower, and measured for a dozen parameters.
     schema : Schema, SchemaDraft or path-like
-        Public kinds, bounds and categories of all columns, also the response's; a draft with `unknown`.  A path names
-        a TOML file.
+        Public kinds, bounds and categories of all columns and the response; a draft with `unknown`; the path of a TOML
+        file.
     epsilon, delta, n_records, method
         As in :func:`dpinfer.plan_fit`.
     ledger, path, random_source

@@ -113,8 +113,7 @@ def noise_aware_posterior(
         All by default.  Results do not depend on it.
     sampler : object with `init` and `step`, optional
         It draws the errors of the weights from their log density (docs/architecture.md), in place of the library's
-        proposals, after `n_warmup` steps; for a private Newton run of a linear, logistic, probit or Poisson
-        regression.
+        proposals, after `n_warmup` steps; for a private Newton run of a linear, logistic, probit or Poisson regression.
     level : float in (0, 1)
         Of the intervals that are shown; see :class:`PosteriorRequest`.
 

@@ -55,8 +55,7 @@ def private_sum(
     `max_norm`, rounded on a lattice and summed in integers, so that one record moves the sum by at most `max_norm`
     (twice that where it is replaced) whatever `contribution` returns.  The proof assumes one thing that cannot be
     checked in full: the contribution of a row must depend on that row alone.  The call tries this on made-up rows,
-    one by one and together, before the charge.  A contribution that fails or is not finite adds zero, and never
-    raises.
+    singly and together, before the charge.  A contribution that fails or is not finite adds zero, and never raises.
 
     Parameters
     ----------

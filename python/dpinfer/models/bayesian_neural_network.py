@@ -23,9 +23,8 @@ _LEAST_VARIANCE = 1e-290  # avoids division by zero
 class BayesianNeuralNetwork(Model):
     """y ~ N(f(x), 1 / gamma), f(x) = (w . max(W z, 0) / sqrt(d + 1) + w_bias) / sqrt(H + 1) with z = (x, 1).
 
-    Weights have independent N(0, 1 / prior_precision) priors and the noise precision gamma a
-    Gamma(noise_shape, noise_rate) prior, all for standardised records: x = (X - feature_loc) / feature_scale, and the
-    same for y.
+    Weights have independent N(0, 1 / prior_precision) priors and the noise precision gamma a Gamma(noise_shape,
+    noise_rate) prior, all for standardised records: x = (X - feature_loc) / feature_scale, and the same for y.
 
     **Privacy.** Public; holds no records.  The scales must be public knowledge: means and standard deviations of
     private records would be a release of their own.

@@ -20,8 +20,7 @@ class NormalInverseGamma:
 
     Parameters are the weights, then the variance: n = p + 1 of them.
 
-    **Privacy.** It is computed from the records without noise, and is *not* private: it is the reference for private
-    inference.
+    **Privacy.** It is computed from the records without noise, and *not* private: the reference for private inference.
 
     Parameters
     ----------

@@ -157,12 +157,11 @@ class GradientArguments:
         `max_grad_norm` ("auto"), `grad_scale` and `start` come from made-up records; `start` is (loc, raw_scale), of
         independent parameters.
     recipe : {"tied", "steady", "plain", "paper"}, optional
-        Fills missing settings. "tied": :class:`dpinfer.mechanism.FisherScaling` with its start and steps; "steady":
-        the same with steps of at least :func:`dpinfer.mechanism.steady_rate`, for a linear regression
-        whose features may be correlated (docs/coverage.md): the iterate moves enough to show it; "plain": constant
-        preconditioner and rate; "paper": the same with per_example and monte_carlo.  The default is "tied" for the
-        conjugate models and linear regression, "plain" for the other models and where `grad_scale`, `learning_rate` or
-        aligned gradients are given.
+        Fills missing settings. "tied": :class:`dpinfer.mechanism.FisherScaling` with its start and steps; "steady": the
+        same with steps of at least :func:`dpinfer.mechanism.steady_rate`, for a linear regression whose features may be
+        correlated (docs/coverage.md): the iterate moves enough to show it; "plain": constant preconditioner and rate;
+        "paper": the same with per_example and monte_carlo.  The default is "tied" for the conjugate models and linear
+        regression, "plain" for the other models and where `grad_scale`, `learning_rate` or aligned gradients are given.
     n_draws : int
         Draws per step for "monte_carlo".
     n_nodes : int

@@ -285,9 +285,9 @@ class ErrorLaw:
     ) -> FloatArray:
         """Draw M's diagonal in hidden directions anew, so that M is positive definite, and return log weights, (S,).
 
-        Entries of the diagonal are independent normal given the rest of M, error and score.  They are drawn from the
-        last to the first.  Each keeps the matrix of itself and the later ones positive definite; the probability of
-        this is the weight.
+        Entries of the diagonal are independent normal given the rest of M, error and score.  From the last to the
+        first, each is drawn so that its matrix with the later ones is positive definite, with a probability that is the
+        weight.
         """
         law, h = self._law, self.hidden
         error, whole = error[:, :h], (matrix[:, :h] @ error[:, :, None])[:, :, 0]

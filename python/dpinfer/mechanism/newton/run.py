@@ -81,8 +81,7 @@ def run_newton(
     Parameters
     ----------
     model : LinearRegression, LogisticRegression, ProbitRegression, PoissonRegression, or OwnModel
-        The run uses `prior_scale` and the declared second moments of the features, but no prior of the noise
-        variance.
+        The run uses `prior_scale` and the declared second moments of the features, but no prior of the noise variance.
     X : (N, n_features) array of float64 or float32, sparse matrix, CodedRows, CudaRows, RowSource, ShardedRows or Silos
         An array is not copied when C-contiguous.  Sparse matrices and :class:`dpinfer.mechanism.CodedRows`, here and in
         the blocks of a source, cost their non-zeros and give the release of their dense rows.  A

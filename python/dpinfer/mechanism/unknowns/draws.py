@@ -359,8 +359,7 @@ def thresholded_counts(
 
     Notes
     -----
-    The noise of a label comes from a key of its own, HMAC-SHA-256 of column and label, and does not depend on other
-    labels.
+    The noise of a label has its own key, HMAC-SHA-256 of column and label, and does not depend on other labels.
     """
     scale = Fraction(2 if replace else 1) / Fraction(epsilon)
     noisy = {label: count + discrete_laplace(_key(key, column, label), scale, 1)[0] for label, count in counts.items()}

@@ -32,8 +32,8 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--site", type=address, action="append", required=True, metavar="HOST:PORT", help="address; once for each site"
     )
-    parser.add_argument("--may-vanish", type=integer(0), default=0, metavar="L", help="most lost sites (default: 0)")
-    parser.add_argument("--may-collude", type=integer(1), default=1, metavar="C", help="most that collude (default: 1)")
+    parser.add_argument("--may-vanish", type=integer(0), default=0, metavar="L", help="sites it may lose (default: 0)")
+    parser.add_argument("--may-collude", type=integer(1), default=1, metavar="C", help="colluding sites (default: 1)")
     parser.add_argument("--epsilon", type=positive, required=True, metavar="E", help="budget")
     parser.add_argument("--delta", type=interval(0, 1), required=True, metavar="D", help="well below 1/N")
     parser.add_argument("--n-records", type=integer(2), required=True, metavar="N", help="public total of all sites")

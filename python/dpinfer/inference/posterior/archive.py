@@ -16,9 +16,14 @@ from dpinfer.errors import PosteriorFormatError
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.posterior.theta import DrawnTheta, IndependentTheta, ThetaDistribution, VarianceParts
+from dpinfer.inference.posterior.theta import (
+    DrawnTheta,
+    IndependentTheta,
+    TabulatedTheta,
+    ThetaDistribution,
+    VarianceParts,
+)
 from dpinfer.inference.posterior.units import Units
-from dpinfer.inference.statistic.tabulated import TabulatedTheta
 from dpinfer.models import Model, model_from_dict
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 from dpinfer.release.files import write_atomically

@@ -1,4 +1,4 @@
-"""The posterior distribution of theta on the unconstrained space, in its two forms, and the model's own space."""
+"""The posterior distribution of theta on the unconstrained space, in its three forms, and the model's own space."""
 
 import math
 from collections.abc import Callable
@@ -106,10 +106,12 @@ class ThetaDistribution(Protocol):
     @property
     def independent(self) -> bool:
         """Whether the coordinates are independent."""
+        return True
 
     @property
     def covariance(self) -> FloatArray:
         """Covariance, (n, n)."""
+        return np.diag(self.marginals.variance)
 
     def variance_parts(self) -> VarianceParts:
         """Return the causes of the variance."""
@@ -119,7 +121,7 @@ class ThetaDistribution(Protocol):
 
 
 @dataclass(frozen=True)
-class IndependentTheta:
+class IndependentTheta(ThetaDistribution):
     """Independent coordinates: theta_j = optimum_j + noise of q, the optimum a mixture over (Hessian, noise) nodes."""
 
     optimum: NormalMixtures  # mixtures of the optimum's locations
@@ -153,16 +155,6 @@ class IndependentTheta:
         total = self.optimum.variance + self.q_variance
         location = NormalMixtures(self.optimum.offsets, self.optimum.weight, self.optimum.mean, total)
         return ThetaMarginals(location, self.raw_scale)
-
-    @property
-    def independent(self) -> bool:
-        """Whether the coordinates are independent: always."""
-        return True
-
-    @property
-    def covariance(self) -> FloatArray:
-        """Covariance, (n, n), diagonal."""
-        return np.diag(self.marginals.variance)
 
     def variance_parts(self) -> VarianceParts:
         """Return the parts: E[Var q], E[Var of the optimum from tau alone], and the part of (Hessian, omega)."""
@@ -258,3 +250,41 @@ class DrawnTheta:
             for rows, own in zip(np.split(np.argsort(chosen, kind="stable"), ends), self._inverse, strict=True):
                 theta[rows] += z[rows] @ own
         return theta
+
+
+def mixture_of_table(grid: FloatArray, log_density: FloatArray) -> NormalMixtures:
+    """Return a mixture of normals that represents a density tabulated on an even grid.
+
+    Parameters
+    ----------
+    grid, log_density : (m,) float64
+        The log density is known up to a constant.  The grid must resolve it.
+
+    Notes
+    -----
+    Kernels of half a grid step's standard deviation add a quarter of the squared step to the variance.
+    """
+    weight = np.exp(log_density - log_density.max())
+    offsets = np.array([0, grid.size], dtype=np.int64)
+    return NormalMixtures(offsets, weight / weight.sum(), grid, np.full(grid.size, (0.5 * (grid[1] - grid[0])) ** 2))
+
+
+@dataclass(frozen=True)
+class TabulatedTheta(ThetaDistribution):
+    """The distribution of one parameter, tabulated."""
+
+    table: NormalMixtures  # one mixture
+    parts: VarianceParts  # shares of its variance
+
+    @cached_property
+    def marginals(self) -> ThetaMarginals:
+        """The marginal distribution."""
+        return ThetaMarginals(self.table, None)
+
+    def variance_parts(self) -> VarianceParts:
+        """Return the parts, computed with the table."""
+        return self.parts
+
+    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        """Return draws, (size, 1)."""
+        return self.table.draw(size, rng)

@@ -6,9 +6,8 @@ import numpy as np
 from scipy import special
 
 from dpinfer._arrays import FloatArray, IntArray
-from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
+from dpinfer.inference.posterior.theta import DrawnTheta, TabulatedTheta, VarianceParts, mixture_of_table
 from dpinfer.inference.statistic.noise_laws import NoiseLaw
-from dpinfer.inference.statistic.tabulated import TabulatedTheta, mixture_of_table
 
 _LOG_NEGLIGIBLE = 45.0  # exp(-45) is 3e-20: below double precision even summed over all counts
 _LOG_VISIBLE = 34.0  # exp(-34) is 2e-15: below double precision

@@ -3,9 +3,8 @@
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer.inference.posterior.theta import VarianceParts
+from dpinfer.inference.posterior.theta import TabulatedTheta, VarianceParts, mixture_of_table
 from dpinfer.inference.statistic.noise_laws import NoiseLaw
-from dpinfer.inference.statistic.tabulated import TabulatedTheta, mixture_of_table
 from dpinfer.models import GammaExponential
 from dpinfer.models.base import softplus, softplus_inverse
 

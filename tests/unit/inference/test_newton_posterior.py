@@ -15,8 +15,7 @@ from dpinfer.inference.newton import posterior as newton_posterior
 from dpinfer.inference.newton import scores as scores_module
 from dpinfer.inference.newton.checks import prior_conflict
 from dpinfer.inference.newton.moments_law import ErrorDraws, MeanScores, MomentsDraws, MomentsLaw, _finer
-from dpinfer.inference.newton.posterior import monte_carlo_error, noise_prior
-from dpinfer.inference.newton.sampler import SampledErrors
+from dpinfer.inference.newton.posterior import SampledErrors, monte_carlo_error, noise_prior
 from dpinfer.inference.newton.scores import LinearScores, Measured
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.models.clipping import (

@@ -10,10 +10,9 @@ from tests.reference.rounded_gaussian_law import RoundedGaussianLaw
 
 import dpinfer as dpi
 from dpinfer.accounting import PureEvent
-from dpinfer.inference.statistic.conjugate import statistic_posterior
+from dpinfer.inference.statistic.conjugate import clipped_moments, clipped_sum_density, statistic_posterior
 from dpinfer.inference.statistic.counts import CategoryCounts, success_weights
 from dpinfer.inference.statistic.noise_laws import LaplaceLaw, NoiseLaw
-from dpinfer.inference.statistic.waiting import clipped_moments, clipped_sum_density
 from dpinfer.models import (
     BetaBernoulli,
     BetaBinomial,

@@ -1,6 +1,7 @@
 """The secret file from which an interrupted private run resumes: its key, and its releases so far."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import math
@@ -128,7 +129,7 @@ class RunCheckpoint:
         Raises CheckpointError if another process, or another run in this one, holds it.
         """
         if not self._file.parent.is_dir():
-            raise CheckpointError(f"checkpoint must be in a folder that exists, got {str(self.path)!r}")
+            raise FileNotFoundError(errno.ENOENT, "checkpoint must be in a folder that exists", str(self.path))
         with exclusive(self._file.with_name(f".{self._file.name}.lock")) as mine:
             if not mine:
                 raise CheckpointError(f"checkpoint must not be in use by another run, and {str(self.path)!r} is")

@@ -432,7 +432,7 @@ def test_bad_arguments(plan, records, path):
             run(plan, records, checkpoint=bad)
     with pytest.raises(ValueError, match="interval"):
         RunCheckpoint(path, interval=-1.0)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="in a folder that exists"):
         run(plan, records, checkpoint=path.parent / "absent" / "x")
 
 

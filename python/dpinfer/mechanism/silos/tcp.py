@@ -26,7 +26,7 @@ def tls_context(certificate: Path, key: Path, authority: Path, *, serves: bool) 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if serves else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     for path in (certificate, key, authority):
-        path.open("rb").close()  # an error of ssl does not name the file
+        Path(path).open("rb").close()  # an error of ssl does not name the file
     try:
         context.load_cert_chain(certificate, key)
         context.load_verify_locations(authority)

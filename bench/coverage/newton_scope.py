@@ -8,15 +8,15 @@ features, 1000 to 50 000 records, epsilon from 0.1 to 8; truths from the prior o
     python bench/coverage/newton_scope.py run --results FOLDER [--half seen|unseen|both] [--cells 320] [--intervals 48]
     python bench/coverage/newton_scope.py report --results FOLDER [--list]     run goes on where it was stopped
     python bench/coverage/newton_scope.py ablate --results FOLDER [--cells 320] [--every 2]
-    python bench/coverage/newton_scope.py agree [--cells 320] [--every 7] [--judge chains|nuts]
+    python bench/coverage/newton_scope.py agree [--cells 320] [--every 7] [--judge chains|long|nuts]
     python bench/coverage/newton_scope.py auto [--cells 320] [--intervals 48]
 
 ``ablate`` runs seen cells with one chosen number at a time as if it had not been chosen, same records and keys:
-coverage, width and interval score less those of the default.  ``agree`` compares quantiles given sigma with those of
-many Hamiltonian chains, or NUTS (NumPyro), on the same density, written anew, in cells of at most 24 weights; linear
-ones with an intercept come again with responses far from zero.  All cells count, those that are `every` apart first.
-``auto`` sets the default's target beside the model's in seen cells. Real columns need DPINFER_DATA; without it their
-cells are left out, and said so.
+coverage, width and interval score less those of the default. ``agree`` compares quantiles given sigma with those of
+many Hamiltonian chains (`long`: eight times as many draws), or NUTS (NumPyro), on the same density, written anew, in
+cells of at most 24 weights; linear ones with an intercept come again with responses far from zero. All cells count,
+those that are `every` apart first. ``auto`` sets the default's target beside the model's in seen cells. Real columns
+need DPINFER_DATA; without it their cells are left out, and said so.
 """
 
 import argparse
@@ -465,8 +465,8 @@ def _with_chains(law: MomentsLaw, judge: str, definite: bool) -> tuple[list[Floa
     centre = rng.normal(law.eigenvalues.mean(), 1.5 * np.sqrt((spread**2 + law.noise) / len(values)))
     share = np.clip((np.column_stack([np.log(spread), centre]) - ends[:, 0]) / (ends[:, 1] - ends[:, 0]), 0.01, 0.99)
     start = np.hstack([np.log(share / (1.0 - share)), np.linalg.solve(factor, u.T).T])
-    groups, draws = (4, nuts_draws) if judge == "nuts" else (8, hamiltonian_draws)
-    drawn, moving = draws(_chain_density, arguments, start, 4 * _STEPS if groups == 4 else _STEPS)
+    groups, draws, times = (4, nuts_draws, 4) if judge == "nuts" else (8, hamiltonian_draws, 1 + 7 * (judge == "long"))
+    drawn, moving = draws(_chain_density, arguments, start, times * _STEPS)
     states = drawn.reshape(len(drawn), groups, -1, start.shape[1]).swapaxes(0, 1).reshape(groups, -1, start.shape[1])
     found = [(x[:, 2:] @ factor.T, ends[:, 0] + (ends[:, 1] - ends[:, 0]) / (1.0 + np.exp(-x[:, :2]))) for x in states]
     some = [weights[_definite(law, weights, *of.T, rng)] if definite else weights for weights, of in found]
@@ -498,7 +498,7 @@ def _chain_density(x: Any, *arguments: Any) -> Any:
     log_spread, centre = (low + (high - low) * part for low, high, part in limits)
     value = xp.sum(xp.log(share * (1.0 - share)), axis=1) - 0.5 * xp.sum(z**2, axis=1)
     error, centre, total = z @ factor.T - position, centre[:, None], (xp.exp(2.0 * log_spread) + tau2)[:, None]
-    kept, middle = 1.0 - tau2 / total, xp.clip(eig.mean(), *ends[2:])
+    kept, middle = 1.0 / (1.0 + tau2 * xp.exp(-2.0 * log_spread))[:, None], xp.clip(eig.mean(), *ends[2:])
     values, deviation, entry = middle + kept * (eig - middle), xp.sqrt(kept * tau2), 0.5 * kept * tau2
     log_tail = -0.5 * (values / deviation) ** 2 - jax.scipy.special.log_ndtr(values / deviation)
     values = values + deviation * xp.exp(log_tail) / np.sqrt(2 * np.pi)
@@ -520,7 +520,7 @@ def main() -> None:
     parser.add_argument("--intervals", type=int, default=INTERVALS, help="of a cell's runs together")
     parser.add_argument("--half", choices=("seen", "unseen", "both"), default="both")
     parser.add_argument("--every", type=int, default=1, help="of the seen cells for ablate; agree")
-    parser.add_argument("--judge", choices=("chains", "nuts"), default="chains", help="of agree")
+    parser.add_argument("--judge", choices=("chains", "long", "nuts"), default="chains", help="of agree")
     parser.add_argument("--list", action="store_true", help="also every cell that is not within")
     arguments = parser.parse_args()
     cells = draw_design(arguments.cells)

@@ -53,7 +53,7 @@ def release(rng):
 def test_the_base_is_called_release():
     assert issubclass(GradientTrace, dpi.Release)
     assert issubclass(dpi.NewtonRelease, dpi.Release)
-    with pytest.warns(DeprecationWarning, match="AnyRelease is Release"):
+    with pytest.warns(DeprecationWarning, match="AnyRelease is now Release"):
         assert dpi.release.AnyRelease is dpi.Release
 
 

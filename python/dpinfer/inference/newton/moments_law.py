@@ -35,6 +35,7 @@ _MOST, _OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 6, 6, (1.6, 1.0), 8
 # offsets; bisections; proposals for a draw.
 _NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED = 9.0, 0.05, 1.05, 0.003, 30, 2
 _DEAD = 60.0  # log of a weight that no draw has: nothing more is computed for it
+_LEAST_LOG = 600.0  # of a power of a density, which steps are divided by
 
 
 @dataclass(frozen=True)
@@ -431,7 +432,8 @@ def _finer(nodes: FloatArray, log_density: FloatArray, below: float) -> tuple[Fl
     fall = log_density[top] - np.max(np.delete(log_density, top)[max(top - 1, 0) : top + 1])
     fine = np.linspace(0.0, nodes.size - 1.0, _FINE * (nodes.size - 1) + 1)
     place = np.interp(fine, index, nodes)
-    power = np.exp(min(0.5, 3.0 / max(fall, 1e-300)) * (np.interp(fine, index, log_density) - log_density[top]))
+    power = min(0.5, 3.0 / max(fall, 1e-300)) * (np.interp(fine, index, log_density) - log_density[top])
+    power = np.exp(np.maximum(power, -_LEAST_LOG))
     cumulative = np.append(0.0, np.cumsum(0.5 * (power[1:] + power[:-1]) * np.diff(place)))
     part = np.linspace(below, 1.0 - _EDGE, nodes.size) * cumulative[-1]
     width = (part[1] - part[0]) / np.interp(part, cumulative, power)

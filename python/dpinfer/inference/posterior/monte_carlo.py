@@ -1,7 +1,7 @@
 """Monte Carlo error of printed numbers of a sampled posterior, and quantiles of linear combinations of parameters."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special
@@ -41,6 +41,13 @@ class MonteCarloError:
     quantile: FloatArray
     mean: FloatArray
     effective_draws: FloatArray
+
+    def __post_init__(self) -> None:
+        for part in vars(self).values():
+            part.flags.writeable = False  # a posterior keeps it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(vars(self).values())  # of which a copy's cannot be written to either
 
     @property
     def drawn(self) -> bool:
@@ -120,10 +127,7 @@ def monte_carlo_error(posterior: "Posterior", levels: FloatArray) -> MonteCarloE
             ends = np.clip(np.concatenate([levels - probability, levels + probability]), _SMALLEST, 1.0 - _SMALLEST)
             low, high = _quantiles(posterior, index, ends, drawn).reshape(2, size)
             errors[:, index] = 0.5 * np.abs(high - low)
-    found = MonteCarloError(levels, errors, mean_error, effective)
-    for part in vars(found).values():
-        part.flags.writeable = False  # a posterior keeps it
-    return found
+    return MonteCarloError(levels, errors, mean_error, effective)
 
 
 def _quantiles(posterior: "Posterior", index: int, levels: FloatArray, drawn: FloatArray | None) -> FloatArray:

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, cast
+from typing import Any, ClassVar, Self, cast
 
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting.accountant import ACCOUNTANTS, AccountantName, calibrate, certify, check_stated_epsilon
@@ -14,8 +14,52 @@ from dpinfer.accounting.guarantee import AccountantFallbackWarning, Guarantee, P
 SAMPLINGS = ("poisson", "uniform", "permutation")
 
 
+class StoredPlan:
+    """A plan as plain data, and back.
+
+    **Privacy.** Holds no records.
+    """
+
+    epsilon: float
+    adjacency: Adjacency
+    # Fields that were not always stored, with the values that they had then.
+    _not_always: ClassVar[Mapping[str, Any]] = {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data for :meth:`from_dict`; an infinite epsilon is stored as None."""
+        stored = {field.name: getattr(self, field.name) for field in fields(cast(Any, self))}
+        data = {name: list(value) if isinstance(value, tuple) else value for name, value in stored.items()}
+        epsilon = self.epsilon if math.isfinite(self.epsilon) else None
+        return data | {"adjacency": self.adjacency.value, "epsilon": epsilon}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Rebuild a plan from the result of :meth:`to_dict`; refuse missing and unknown fields.
+
+        **Privacy.** Reads no records.  A stored epsilon is checked as any other is, by the constructor.
+
+        Parameters
+        ----------
+        data : mapping
+            Plain data with exactly the plan's fields.
+        """
+        if not isinstance(data, Mapping):
+            raise ValueError(f"a plan must be a mapping, got {type(data).__name__}")
+        names = {field.name for field in fields(cast(Any, cls))}
+        arguments = {**cls._not_always, **data}
+        if set(arguments) != names:
+            missing, unknown = sorted(names - set(arguments)), sorted(str(key) for key in set(arguments) - names)
+            raise ValueError(f"a plan must have exactly the fields {sorted(names)}; {missing=}, {unknown=}")
+        if arguments["epsilon"] is None:
+            arguments["epsilon"] = math.inf
+        try:
+            return cls(**arguments)
+        except TypeError as error:
+            raise ValueError(f"the plan is malformed: {error}") from error
+
+
 @dataclass(frozen=True, kw_only=True)
-class PrivacyPlan:
+class PrivacyPlan(StoredPlan):
     """Noise, sampling and length of a private run, with the guarantee that was certified for them.
 
     **Privacy.** Holds no records.  The guarantee is that ``n_steps`` Gaussian sums over samples of the records, with
@@ -78,6 +122,7 @@ class PrivacyPlan:
     fallback: str | None = None
     sampling: str = "poisson"
     n_records: int | None = None
+    _not_always: ClassVar[Mapping[str, Any]] = {"sampling": "poisson", "n_records": None}
 
     def __post_init__(self) -> None:
         """Check the fields and store them in their types."""
@@ -199,44 +244,6 @@ class PrivacyPlan:
             accountant=accountant,
             fallback=bound.fallback,
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain data for :meth:`from_dict`; an infinite epsilon is stored as None."""
-        data = {field.name: getattr(self, field.name) for field in fields(self)}
-        data["adjacency"] = self.adjacency.value
-        data["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else None
-        return data
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "PrivacyPlan":
-        """Rebuild a plan from the result of :meth:`to_dict`; refuse missing and unknown fields.
-
-        **Privacy.** Reads no records.  A stored epsilon below the certified one is refused.
-
-        Parameters
-        ----------
-        data : mapping
-            Plain data with exactly the plan's fields.
-
-        Returns
-        -------
-        PrivacyPlan
-            A plan equal to the one that was stored.
-        """
-        if not isinstance(data, Mapping):
-            raise ValueError(f"a plan must be a mapping, got {type(data).__name__}")
-        names = {field.name for field in fields(cls)}
-        # Plans stored before there was a choice of sampling are Poisson plans.
-        arguments = {"sampling": "poisson", "n_records": None, **data}
-        if set(arguments) != names:
-            missing, unknown = sorted(names - set(arguments)), sorted(str(key) for key in set(arguments) - names)
-            raise ValueError(f"a plan must have exactly the fields {sorted(names)}; {missing=}, {unknown=}")
-        if arguments["epsilon"] is None:
-            arguments["epsilon"] = math.inf
-        try:
-            return cls(**arguments)
-        except TypeError as error:
-            raise ValueError(f"the plan is malformed: {error}") from error
 
 
 def plan_privacy(

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, as_adjacency
 from dpinfer.accounting.accountant import calibrate, certify
 from dpinfer.accounting.guarantee import PrivacyBound
+from dpinfer.accounting.plan import StoredPlan
 from dpinfer.mechanism.newton import tuning
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel, PersonModel
 
@@ -39,7 +39,7 @@ _POPULATION_MEASURE = (0.1, 0.2, 0.7)  # of what is left, to each measurement of
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewtonPlan:
+class NewtonPlan(StoredPlan):
     """The passes of a private Newton run, and the guarantee that was certified for them.
 
     **Privacy.** Holds no records.  Pass k is a sum over all records, released with Gaussian noise of standard deviation
@@ -133,35 +133,6 @@ class NewtonPlan:
         **Privacy.** Reads no records.
         """
         return certify(self.event, delta=self.delta, adjacency=self.adjacency, accountant="pld")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain data for :meth:`from_dict`.
-
-        **Privacy.** Holds no records.
-        """
-        data = {field.name: getattr(self, field.name) for field in fields(self)}
-        epsilon = self.epsilon if math.isfinite(self.epsilon) else None
-        return data | {
-            "adjacency": self.adjacency.value,
-            "phases": list(self.phases),
-            "shares": list(self.shares),
-            "epsilon": epsilon,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "NewtonPlan":
-        """Rebuild a plan from the result of :meth:`to_dict`; refuse missing and unknown fields.
-
-        **Privacy.** Reads no records.  The stored epsilon is taken unchanged; :meth:`certify` checks it.
-        """
-        wanted = {field.name for field in fields(cls)}
-        if not isinstance(data, Mapping) or set(data) != wanted:
-            raise ValueError(f"a plan must be a mapping with exactly the fields {sorted(wanted)}")
-        try:
-            epsilon = math.inf if data["epsilon"] is None else data["epsilon"]
-            return cls(**{**data, "epsilon": epsilon})
-        except TypeError as error:
-            raise ValueError(f"the plan is malformed: {error}") from error
 
     @classmethod
     def from_noise_multiplier(

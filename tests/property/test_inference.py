@@ -1,10 +1,11 @@
 """Properties of the post-processing over generated traces."""
 
 import numpy as np
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.reference import inference_oracles as oracle
 
+from dpinfer.errors import NumericalError
 from dpinfer.inference import TracePrior, noise_aware_posterior
 
 RATE = 0.2
@@ -43,18 +44,25 @@ def test_weak_posterior_moves_with_the_units_and_is_proper(seed, steps, score, l
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.floats(-30.0, 200.0), st.floats(-4.0, 4.0), st.floats(-3.0, 4.0), st.booleans())
+@example(182, -4.0, -1.0, 0.0, True)
 def test_any_prior_gives_a_posterior_that_shifts_with_the_positions(seed, raw_loc, log_scale, log_width, extra_noise):
     x, g = trace(seed, 100, 10.0)
     scale, width = np.exp(log_scale), np.exp(log_width)
-    posteriors = [
-        noise_aware_posterior(
-            oracle.point_release(x + shift, g, 1.0, RATE),
-            burn_in=0,
-            extra_noise=extra_noise,
-            prior=TracePrior(0.5 + shift, scale, raw_loc, width),
-        )
-        for shift in (0.0, 3.0)
-    ]
+    try:
+        posteriors = [
+            noise_aware_posterior(
+                oracle.point_release(x + shift, g, 1.0, RATE),
+                burn_in=0,
+                extra_noise=extra_noise,
+                prior=TracePrior(0.5 + shift, scale, raw_loc, width),
+                fallback=False,
+            )
+            for shift in (0.0, 3.0)
+        ]
+    except NumericalError as error:
+        # A rare prior contradicts the trace beyond double precision, and the error says so.
+        assume("contradict each other" not in str(error))
+        raise
     np.testing.assert_allclose(posteriors[1].optimum_mean - 3.0, posteriors[0].optimum_mean, atol=1e-7 * scale + 1e-9)
     np.testing.assert_allclose(posteriors[1].hessian_mean, posteriors[0].hessian_mean, rtol=1e-6)
     assert posteriors[0].optimum_stddev[0] <= 1.0001 * max(scale, 0.0) + 3.0

@@ -21,7 +21,7 @@ import dpinfer as dpi
 from dpinfer.models.clipping import ResponseGrid
 from dpinfer.models.likely_records import PredictorLaw
 from dpinfer.testing import InsecureRNG
-from newton_runs import LEVELS, NORMAL_WIDTH, autoregressive
+from newton_runs import LEVELS, NORMAL_WIDTH, autoregressive, median_and_error
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -51,13 +51,6 @@ def predicted(model: dpi.models.Model, method: str, n_records: int, epsilon: flo
     target = "model" if method == "newton" else "auto"  # that of the posteriors below
     plan = dpi.plan_fit(model, epsilon=epsilon, delta=DELTA, n_records=n_records, method=method, target=target)
     return plan.predicted_width
-
-
-def median_and_error(width: FloatArray, seed: int) -> tuple[float, float]:
-    """Return the median of (R, d) widths and its standard error over resampled runs."""
-    rng = np.random.default_rng(seed)
-    drawn = [np.median(width[rng.integers(0, len(width), len(width))]) for _ in range(400)]
-    return float(np.median(width)), float(np.std(drawn))
 
 
 def linear_widths(d: int, n_records: int, epsilon: float, correlation: float, runs: int, seed: int) -> FloatArray:

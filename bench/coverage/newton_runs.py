@@ -19,6 +19,13 @@ def autoregressive(n_records: int, n_features: int, correlation: float) -> Calla
     return lambda rng: rng.normal(size=(n_records, n_features)) @ factor.T
 
 
+def median_and_error(width: FloatArray, seed: int = 0) -> tuple[float, float]:
+    """Return the median of widths, (R,) or (R, d), and its standard error over resampled runs or cells."""
+    rng = np.random.default_rng(seed)
+    drawn = [np.median(width[rng.integers(0, len(width), len(width))]) for _ in range(400)]
+    return float(np.median(width)), float(np.std(drawn))
+
+
 def logistic_mode(design: FloatArray, y: FloatArray, prior_scale: float) -> tuple[FloatArray, FloatArray]:
     """Return mode and precision of the normal approximation without privacy, with prior N(0, prior_scale^2)."""
     mode, ridge = np.zeros(design.shape[1]), np.eye(design.shape[1]) / prior_scale**2

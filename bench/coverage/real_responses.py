@@ -36,6 +36,7 @@ import dpinfer as dpi
 from dpinfer.inference.newton.population import _Population
 from dpinfer.models.clipping import SIZE_EDGES, SizeShares
 from dpinfer.testing import InsecureRNG
+from newton_runs import median_and_error
 from scope_cells import data_folder
 
 SEED = 20_261_123
@@ -392,14 +393,12 @@ def _report_target(words: str, cells: list[dict[str, Any]], target: str) -> None
     width, score = (
         np.median([np.median([run[name] for run in item[target]]) for item in cells]) for name in ("width", "score")
     )
-    covered = np.array([np.mean([run["covered"] for run in item[target]]) for item in cells])
-    flagged = np.array(
-        [np.mean([bool(run["warnings"]) or run["unresolved"] > 0 for run in item[target]]) for item in cells]
-    )
+    means = [means_of(item[target]) for item in cells]
+    covered, flagged = (np.array([row[key] for row in means]) for key in ("covered", "flagged"))
     error = covered.std(ddof=1) / math.sqrt(covered.size) if covered.size > 1 else math.nan
     silent = int(np.count_nonzero((covered < 0.8) & (flagged < 0.5)))
-    told = f"{covered.mean():.3f} +- {error:.3f}  {width:5.2f}  {score:5.2f}  {silent}"
-    print(f"{words}  {len(cells):5d}  {target:10s}  {told}")
+    numbers = f"{width:5.2f}  {score:5.2f}  {silent}"
+    print(f"{words}  {len(cells):5d}  {target:10s}  {covered.mean():.3f} +- {error:.3f}  {numbers}")
 
 
 def report(folder: Path, listed: bool) -> None:
@@ -459,13 +458,13 @@ def tell(name: str, rows: list[dict[str, float]], low: float, high: float, least
         return float(np.mean([row["flagged"] for row in cells])) if cells else math.nan
 
     pooled = np.array([row["covered"] for row in kept])
-    width, off = (np.median([row[key] for row in kept]) for key in ("width", "off"))
+    (width, error), (off, _) = (median_and_error(np.array([row[key] for row in kept])) for key in ("width", "off"))
     print(
         f"{name}: without privacy at least {ANSWERABLE} covered in {len(kept)} of {len(rows)}; there "
         f"{pooled.mean():.3f} +- {pooled.std(ddof=1) / math.sqrt(pooled.size):.3f}; within {low} to {high}, but for "
         f"two errors: {len(inside)} ({len(inside) / len(kept):.1%}), flagged in {flagged(inside):.2f} of the runs; too "
         f"low {len(too_low)}, flagged {flagged(too_low):.2f}; too high {len(too_high)}, flagged {flagged(too_high):.2f}"
-        f"; median width {width:.2f}, off by {off:.2f} standard errors"
+        f"; median width {width:.2f} +- {error:.2f}, off by {off:.2f} standard errors"
     )
 
 

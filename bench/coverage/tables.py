@@ -10,9 +10,9 @@ from the table with replacement, and the estimates of the whole table are to be 
 "off" is the distance of the coefficient that is farthest from its estimate, in these errors: its median over runs.
 Errors are standard errors over runs, coefficients of one run taken together. The power twin are intervals that do not
 count the noise: the fitted centre with the width without privacy. "MCSE" is the largest Monte Carlo error of an
-interval's end, in posterior standard deviations: its median over runs, and the largest of all. "sigma" is the share of
-runs that hold the residuals' standard deviation, "false scale" that whose summary doubts the response's bounds, which
-are right.
+interval's end, in posterior standard deviations: its median over runs, and the largest of all. "seconds": processor
+seconds of a fit with its table, median; of the posterior alone, median and most. "sigma" is the share of runs that
+hold the residuals' standard deviation, "false scale" that whose summary doubts the response's bounds, which are right.
 
 DPINFER_DATA names the folder of the tables.  Run k has seed k, however many processes share the runs out.
 """
@@ -36,7 +36,7 @@ from dpinfer.formulas import Design
 from dpinfer.formulas.records import UnreadRecords
 from dpinfer.models.base import sigmoid
 from dpinfer.testing import InsecureRNG
-from newton_runs import logistic_mode
+from newton_runs import logistic_mode, median_and_error
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -111,7 +111,7 @@ class Run:
     widths: FloatArray
     monte_carlo: float
     doubts_scale: bool
-    seconds: float
+    seconds: tuple[float, float]
 
 
 def run(name: str, epsilon: float, seed: int, folder: Path, arguments: argparse.Namespace) -> Run:
@@ -128,10 +128,12 @@ def run(name: str, epsilon: float, seed: int, folder: Path, arguments: argparse.
         "target": arguments.target,
     }
     data = sample(path, seed) if arguments.samples else path
-    start = time.perf_counter()
+    start = time.process_time()
     fit = dpi.regression(formula, data, random_source=InsecureRNG(seed), **settings)
     table = fit.coefficients()
-    seconds = time.perf_counter() - start
+    whole, start = time.process_time() - start, time.process_time()
+    dpi.noise_aware_posterior(fit.release)
+    seconds = whole, time.process_time() - start
     exact, _, sigma = without_privacy(fit.design, path)
     own, error, _ = without_privacy(fit.design, data)
     kept = [k for k in range(len(exact)) if arguments.coefficient in (None, table.names[k])]
@@ -164,14 +166,15 @@ def show(name: str, epsilon: float, runs: list[Run]) -> None:
         f"{np.mean(each):.3f} +- {np.std(each, ddof=1) / np.sqrt(len(runs)):.3f}"
         for each in ([getattr(one, key) for one in runs] for key in ("coverage", "without_noise", "robust", "sigma"))
     )
-    errors = [one.monte_carlo for one in runs]
+    errors, (whole, own) = [one.monte_carlo for one in runs], np.transpose([one.seconds for one in runs])
+    each = np.array([(one.off.max(), np.median(one.widths)) for one in runs]).T
+    off, widths = ("{:.2f} +- {:.2f}".format(*median_and_error(part)) for part in each)
     doubts = np.mean([one.doubts_scale for one in runs])
     print(
         f"| {name} | {TABLES[name][3]} | {runs[0].widths.size} | {epsilon:g} | {runs[0].method} | {len(runs)} | "
-        f"{held} | {naive} | {robust} | {sigma} | {np.median([one.off.max() for one in runs]):.2f} | "
-        f"{np.median([one.widths for one in runs]):.2f} | "
-        f"{np.median(errors):.3f}, {np.max(errors):.3f} | {doubts:.2f} | "
-        f"{np.median([one.seconds for one in runs]):.1f} |",
+        f"{held} | {naive} | {robust} | {sigma} | {off} | {widths} | "
+        f"{np.median(errors):.3f}, {np.max(errors):.3f} | {doubts:.2f} | {np.median(whole):.2f}; {np.median(own):.2f}, "
+        f"{own.max():.2f} |",
         flush=True,
     )
 

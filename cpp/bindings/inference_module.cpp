@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bindings/array_arguments.hpp"
+#include "common/parallel.hpp"
 #include "inference/collapsed_posterior.hpp"
 #include "inference/mixture_quantiles.hpp"
 #include "inference/trace_statistics.hpp"
@@ -133,6 +134,7 @@ PYBIND11_MODULE(_native, module) {
   module.def("gram_statistics", &gram, py::arg("positions").noconvert(), py::arg("gradients").noconvert(),
              py::arg("weights").noconvert(), py::arg("n_threads"));
   module.def("collapsed_posteriors", &posteriors, py::arg("problems").noconvert(), py::arg("n_threads"));
+  module.def("threads", &dpinfer::resolve_threads, py::arg("requested"));
   module.def("log_marginal_inflation", &log_marginal_inflation, py::arg("count"), py::arg("residual"));
   module.def("mixture_quantiles", &quantiles, py::arg("offsets").noconvert(), py::arg("weight").noconvert(),
              py::arg("mean").noconvert(), py::arg("variance").noconvert(), py::arg("levels").noconvert(),

@@ -130,6 +130,8 @@ def test_drawn_errors_have_the_law_of_the_prior_weighted_by_release_and_scores(s
     reference = np.hstack((told(drawn), mean, np.square(mean) + variance))
     expected = weight @ reference
     error = np.sqrt(np.sum(np.square(weight[:, None] * (reference - expected)), axis=0))
+    first, again = (ErrorDraws(law, threads).draw(64, 4, np.random.default_rng(1)) for threads in (1, 3))
+    np.testing.assert_array_equal(first.matrix, again.matrix)  # on any number of threads
     draws = ErrorDraws(law).draw(16_000, 40, rng)
     _, mean, variance = weighed(scores, law, draws.matrix, draws.sampled, 0.0)
     sums = np.hstack((told(draws.matrix), mean, np.square(mean) + variance))

@@ -9,7 +9,9 @@ and c are drawn: independent proposals near their law, drawn again by their dens
 import copy
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -318,8 +320,8 @@ class ErrorDraws(ErrorLaw):
     drawn again in proportion to density over proposals' density (docs/derivations/private-newton.md).
     """
 
-    def __init__(self, law: MomentsLaw) -> None:
-        d = len(law.eigenvalues)
+    def __init__(self, law: MomentsLaw, threads: int = 1) -> None:
+        d, self._threads = len(law.eigenvalues), threads
         step = int(np.clip(math.sqrt(d), 2, _MOST))
         super().__init__(law := law.at(law.spreads[::step], step * law.width[::step]))
         far = 4.0 * (np.trace(law.scores.prior_covariance) + law.position @ law.position)
@@ -360,11 +362,18 @@ class ErrorDraws(ErrorLaw):
         self._of, (self._mean, self._root, self._told, self._precision, self._log) = node, laws
         self._log += np.log(self._share)
 
-    def _proposals(self, of: IntArray, offset: FloatArray, length: FloatArray) -> tuple[FloatArray, ...]:
+    def _proposals(self, *nodes: npt.NDArray[Any]) -> tuple[FloatArray, ...]:
         """Return logs of the mass around nodes of (t, a, r) (Daniels 1954), (N,), and normal laws there.
 
         Of each: mean, root of the covariance, information, precision less the prior's, and the log density at zero.
         """
+        threads = min(self._threads, len(nodes[0]))
+        parts = (np.array_split(values, threads) for values in nodes)
+        with ThreadPoolExecutor(threads) as pool:  # LAPACK runs outside of the interpreter's lock
+            return tuple(map(np.concatenate, zip(*pool.map(self._proposals_of, *parts), strict=True)))
+
+    def _proposals_of(self, of: IntArray, offset: FloatArray, length: FloatArray) -> tuple[FloatArray, ...]:
+        """Return the laws of some nodes, on one core."""
         law, d, kept, entry = self._law, len(self._law.eigenvalues), self._kept[of], self._entry[of]
         moved = 1.0 - kept
         mass = self._centre(self._width[of], moved**2 / entry, moved * offset / entry)[0]

@@ -15,6 +15,7 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer._surroundings import resolve_progress
 from dpinfer.errors import NumericalError
+from dpinfer.inference import _native
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import check_draws, count_unresolved
 from dpinfer.inference.newton.moments_law import ErrorDraws, MomentsDraws, MomentsLaw
@@ -209,7 +210,7 @@ def mixture_of(scores: LinearScores | BoundedScores, request: NewtonRequest) -> 
         n_warmup = _WARM_UP if request.n_warmup is None else request.n_warmup
         errors, ends = SampledErrors(law, request.sampler, _SETS * _CHAINS, n_warmup, rng), (_CHAINS, _CHAINS)
     elif d <= tuning.TUNING.few and (hidden or law.bent > tuning.TUNING.near_hidden):
-        errors, ends = ErrorDraws(law), _DRAWN
+        errors, ends = ErrorDraws(law, _native.threads(request.threads)), _DRAWN
     size = _SETS * int(np.clip(_ENTRIES // d**2, *ends))
     if errors and errors.hidden:
         errors.draw(_SETS * _DRAWN[0], _SETS, np.random.default_rng(request.seed))

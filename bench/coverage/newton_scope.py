@@ -10,6 +10,7 @@ features, 1000 to 50 000 records, epsilon from 0.1 to 8; truths from the prior o
     python bench/coverage/newton_scope.py ablate --results FOLDER [--cells 320] [--every 2]
     python bench/coverage/newton_scope.py agree [--cells 320] [--every 7] [--judge chains|long|nuts]
     python bench/coverage/newton_scope.py auto [--cells 320] [--intervals 48]
+    python bench/coverage/newton_scope.py concrete     its columns with simulated responses, all declared as it is
 
 ``ablate`` runs seen cells with one chosen number at a time as if it had not been chosen, same records and keys:
 coverage, width and interval score less those of the default. ``agree`` compares quantiles given sigma with those of
@@ -41,7 +42,7 @@ from dpinfer.lab.comparison.chains import hamiltonian_draws, nuts_draws
 from dpinfer.mechanism.newton import tuning as run_tuning
 from dpinfer.models import whitening
 from dpinfer.testing import InsecureRNG
-from newton_runs import LEVELS, NORMAL_WIDTH
+from newton_runs import LEVELS, NORMAL_WIDTH, median_and_error
 from scope_cells import SEED, Cell, Population, draw_design
 
 CELLS = 320
@@ -92,6 +93,21 @@ def run_cell(population: Population, intervals: int, target: str = "model") -> l
         posterior = dpi.noise_aware_posterior(run.release, model=model, check_convergence=False)
         told.append(in_numbers(population, run, posterior) | {"seconds": time.process_time() - begun})
     return told
+
+
+def on_concrete(cell: Cell) -> None:
+    """Print width and coverage of a linear regression on the columns of concrete at epsilon = 1."""
+    cell = replace(
+        cell, index=CELLS, model="linear", columns="concrete", n_features=8, n_records=1030, correlation=0.0,
+        intercept=True, spread=2.0, noise_variance=1.0, mean=None, tail=False, scale_error=1.0, records_error=1.0,
+        response_error=1.0, epsilon=1.0, delta=1e-5,
+    )  # fmt: skip
+    population = Population.of(cell)
+    if population is None:
+        raise SystemExit("DPINFER_DATA must name the folder with concrete.csv.gz")
+    found = Result(cell, run_cell(population, 900))
+    widths = np.array([np.median(run["width"]) for run in found.runs])
+    print(found, "width {:.2f} +- {:.2f}".format(*median_and_error(widths)))
 
 
 def in_numbers(population: Population, run: Run, posterior: dpi.Posterior) -> dict[str, Any]:
@@ -445,10 +461,11 @@ def _agreement(values: FloatArray) -> None:
         if not np.any(chosen):
             continue
         own, error, typical, _, _, ratio = values[chosen].T
+        low, middle, high = np.nanquantile(ratio, (0.25, 0.5, 0.75))
         print(f"{name}: {len(own)} releases; largest difference of each less two errors of the judge below 5% in "
               f"{np.mean(own < 0.05):.3f}, median {np.median(own):.3f}, most {own.max():.3f}; error of the judge "
               f"{np.median(error):.3f}; root mean square {np.median(typical):.3f}; time to equal error "
-              f"{np.nanmedian(ratio):.0f} times")  # fmt: skip
+              f"{middle:.0f} times ({low:.0f} to {high:.0f})")  # fmt: skip
 
 
 def _with_chains(law: MomentsLaw, judge: str, definite: bool) -> tuple[list[FloatArray], float, float]:
@@ -514,7 +531,7 @@ def _chain_density(x: Any, *arguments: Any) -> Any:
 def main() -> None:
     """Run the design, or tabulate what is there."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("run", "report", "ablate", "agree", "auto"))
+    parser.add_argument("what", choices=("run", "report", "ablate", "agree", "auto", "concrete"))
     parser.add_argument("--results", type=Path, default=Path("bench/results/newton_scope"))
     parser.add_argument("--cells", type=int, default=CELLS)
     parser.add_argument("--intervals", type=int, default=INTERVALS, help="of a cell's runs together")
@@ -529,6 +546,7 @@ def main() -> None:
     todo: dict[str, Callable[[], None]] = {
         "agree": lambda: agree([cell for k in range(apart) for cell in cells[k::apart]], arguments.judge),
         "auto": lambda: auto(seen, arguments.intervals),
+        "concrete": lambda: on_concrete(cells[0]),
         "ablate": lambda: ablate(seen[::apart], arguments.results),
         "run": lambda: run_cells(cells, arguments.results, arguments.intervals),
     }

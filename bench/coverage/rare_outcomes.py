@@ -21,14 +21,13 @@ from scipy import optimize, special
 
 import dpinfer as dpi
 from dpinfer.testing import InsecureRNG
-from real_responses import fitted
+from real_responses import NORMAL, fitted
 
 FloatArray = npt.NDArray[np.float64]
 
 SLOPES = np.array([0.5, -0.5, 0.3, 0.0])
 EVENTS = {"binomial": (0.005, 0.01, 0.02, 0.05, 0.2), "poisson": (0.02, 0.1, 0.5, 5.0, 50.0)}
 SIZES, EPSILONS, DELTA = (2000, 8000, 50_000), (0.5, 1.0, 3.0), 1e-6
-NORMAL = 1.6448536269514722
 HIDDEN = 4.0  # events without privacy noise in standard deviations of a count's noise at the whole budget
 
 

@@ -52,13 +52,7 @@ LOW, HIGH, ANSWERABLE = 0.85, 0.95, 0.86
 PARTS = ("noise", "clip", "away", "whole")
 LEAST_ERROR = 0.005  # of a cell whose runs all cover alike
 # Classes of how much wider the population's target is predicted; below the first of them there is nothing to choose.
-RATIOS = {
-    "up to 1.10": 1.1,
-    "1.10 to 1.25": 1.25,
-    "1.25 to 1.60": 1.6,
-    "above 1.60": math.inf,
-    "not predicted": math.nan,
-}
+RATIOS = {"up to 1.10": 1.1, "1.10 to 1.25": 1.25, "1.25 to 1.60": 1.6, "above 1.60": np.inf, "not predicted": np.nan}
 
 FloatArray = npt.NDArray[np.float64]
 

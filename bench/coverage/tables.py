@@ -119,17 +119,11 @@ def run(name: str, epsilon: float, seed: int, folder: Path, arguments: argparse.
     file, formula, family, size = TABLES[name]
     schema = dpi.tabular.Schema.load(EXAMPLES / f"{SCHEMAS.get(name, name)}.toml")
     path = folder / f"{file}.csv.gz"
-    settings: dict[str, Any] = {
-        "family": family,
-        "schema": schema,
-        "epsilon": epsilon,
-        "delta": DELTA,
-        "n_records": size,
-        "target": arguments.target,
-    }
+    settings: dict[str, Any] = {"family": family, "schema": schema, "delta": DELTA, "target": arguments.target}
     data = sample(path, seed) if arguments.samples else path
     start = time.process_time()
-    fit = dpi.regression(formula, data, random_source=InsecureRNG(seed), **settings)
+    source = InsecureRNG(seed)
+    fit = dpi.regression(formula, data, random_source=source, epsilon=epsilon, n_records=size, **settings)
     table = fit.coefficients()
     whole, start = time.process_time() - start, time.process_time()
     dpi.noise_aware_posterior(fit.release)
@@ -138,14 +132,10 @@ def run(name: str, epsilon: float, seed: int, folder: Path, arguments: argparse.
     own, error, _ = without_privacy(fit.design, data)
     kept = [k for k in range(len(exact)) if arguments.coefficient in (None, table.names[k])]
     exact, own, error, low, high, mean = (each[kept] for each in (exact, own, error, table.low, table.high, table.mean))
-    if seed == 0 and arguments.report is not None:
-        fit.report(arguments.report / f"{name}-{epsilon:g}.html")
     diagnostics = fit.posterior.diagnostics
     return Run(
         summary=str(fit.summary()),
-        exact=", ".join(
-            f"{label} {value:.4g}" for label, value in zip(np.array(table.names)[kept], exact, strict=True)
-        ),
+        exact=", ".join(f"{table.names[k]} {value:.4g}" for k, value in zip(kept, exact, strict=True)),
         method=fit.plan.method,
         coverage=float(np.mean((low <= exact) & (exact <= high))),
         without_noise=float(np.mean(np.abs(mean - exact) <= HALF_WIDTH * error)),
@@ -184,7 +174,6 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=12)
     parser.add_argument("--only", nargs="*", choices=list(TABLES), default=list(TABLES))
     parser.add_argument("--epsilons", type=float, nargs="*", default=[1.0, 3.0])
-    parser.add_argument("--report", type=Path, help="a folder for a report of the first run of each")
     parser.add_argument("--target", default="auto", choices=("auto", "model", "population"))
     parser.add_argument("--samples", action="store_true", help="rows drawn with replacement")
     parser.add_argument("--coefficient", help="compare this one alone")

@@ -15,7 +15,7 @@ from dpinfer.inference.newton import posterior as newton_posterior
 from dpinfer.inference.newton import scores as scores_module
 from dpinfer.inference.newton.checks import prior_conflict
 from dpinfer.inference.newton.moments_law import ErrorDraws, MeanScores, MomentsDraws, MomentsLaw, _finer
-from dpinfer.inference.newton.posterior import SampledErrors, monte_carlo_error, noise_prior
+from dpinfer.inference.newton.posterior import SampledErrors, mixture_error, noise_prior
 from dpinfer.inference.newton.scores import LinearScores, Measured
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.models.clipping import (
@@ -173,7 +173,7 @@ def test_nodes_of_proposals_are_as_many_as_quantiles_need(monkeypatch):
         mean, variance = (np.concatenate([getattr(part, name) for part in found]) for name in ("mean", "variance"))
         spread = np.sqrt(mean.var(axis=0) + variance.mean(axis=0))
         ends = NormalMixtures.from_draws(mean, variance).quantile(LEVELS)
-        return ends, spread, monte_carlo_error(mean, variance, 32).quantile
+        return ends, spread, mixture_error(mean, variance, 32).quantile
 
     (exact, spread, error), (ends, _, own), (wrong, _, of_wrong) = map(quantiles, (FINER, {}, FEWER))
     np.testing.assert_array_less(np.abs(ends - exact) / spread, 5.0 * np.hypot(own, error) * np.ones((2, 1)))

@@ -15,7 +15,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.persons import NOT_TOLD, BoundedEffects, bounded_effects
 from dpinfer.inference.newton.population import at_least
-from dpinfer.inference.newton.posterior import monte_carlo_error
+from dpinfer.inference.newton.posterior import mixture_error
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
@@ -79,7 +79,7 @@ def own_newton_posterior(release: OwnNewtonRelease, request: OwnNewtonRequest) -
     told: tuple[str, ...] = ()
     variance = np.diagonal(np.linalg.inv(precisions), axis1=1, axis2=2)
     alone = variance.mean(axis=0) - inside
-    error: FloatArray | None = monte_carlo_error(location, variance, _SETS).quantile
+    error: FloatArray | None = mixture_error(location, variance, _SETS).quantile
     if isinstance(model, PersonModel):
         error = None  # of what is drawn below
         bounded = bounded_effects(model, location, precisions, rng)
@@ -141,7 +141,7 @@ def _laws(
         slopes = np.concatenate((slopes, at_least(drawn, _LEAST_EIGENVALUE * level)))
         location, precisions, data = _given_slopes(release, slopes, noise, 1.0, flat)
         within = np.diagonal(np.linalg.inv(precisions), axis1=1, axis2=2)
-        if len(slopes) >= most or np.max(monte_carlo_error(location, within, _SETS).quantile) < tuning.TUNING.aim:
+        if len(slopes) >= most or np.max(mixture_error(location, within, _SETS).quantile) < tuning.TUNING.aim:
             break
     inside = within.mean(axis=0)
     squared_shift = release.squared_shift + _not_arrived(release, location, inside)

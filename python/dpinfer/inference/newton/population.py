@@ -11,7 +11,7 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import Comparison, compare_centres, compare_widths, declared_sizes, prior_conflict
-from dpinfer.inference.newton.posterior import MonteCarloError, monte_carlo_error, theta_of_draws
+from dpinfer.inference.newton.posterior import MixtureError, mixture_error, theta_of_draws
 from dpinfer.inference.newton.strata import BetweenStrata
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
@@ -410,7 +410,7 @@ def population_posterior(release: PopulationSums, request: OwnPopulationRequest)
     )
 
 
-def _theta(population: _Population, seed: int) -> tuple[DrawnTheta, MonteCarloError, float]:
+def _theta(population: _Population, seed: int) -> tuple[DrawnTheta, MixtureError, float]:
     """Return the distribution of the parameters, its error, and the p-value of the weights' size under the prior."""
     for more in range(_TRIES):
         found = _drawn(population, _DRAWS * 4**more, seed)
@@ -419,7 +419,7 @@ def _theta(population: _Population, seed: int) -> tuple[DrawnTheta, MonteCarloEr
     return found
 
 
-def _drawn(population: _Population, size: int, seed: int) -> tuple[DrawnTheta, MonteCarloError, float]:
+def _drawn(population: _Population, size: int, seed: int) -> tuple[DrawnTheta, MixtureError, float]:
     """Return the same from so many draws of bread and meat."""
     release = population.release
     mean, precision, sampling = population.draw(size, np.random.default_rng(seed))
@@ -446,7 +446,7 @@ def _drawn(population: _Population, size: int, seed: int) -> tuple[DrawnTheta, M
         grown[:-1, :-1], grown[-1, -1] = data, 2.0 * deviation**2 / 3.0
         data = grown
     theta = theta_of_draws(location, variance, factor, data)
-    return theta, monte_carlo_error(location, variance, _BATCHES), conflict
+    return theta, mixture_error(location, variance, _BATCHES), conflict
 
 
 def _verdict(population: _Population, found: dict[str, str]) -> str:

@@ -124,14 +124,14 @@ def _dot(left: FloatArray, right: FloatArray) -> FloatArray:
     return np.asarray(np.sum(left * right, axis=1, keepdims=True))
 
 
-__all__ = ["Mixture", "MonteCarloError", "mixture_of", "monte_carlo_error", "theta_of_draws"]
+__all__ = ["Mixture", "MixtureError", "mixture_error", "mixture_of", "theta_of_draws"]
 
 
 _LEVELS = np.array([0.05, 0.95])  # ends of 90% intervals
 
 
 @dataclass(frozen=True)
-class MonteCarloError:
+class MixtureError:
     """Errors of n coordinates."""
 
     # (n,): the larger standard error of the 5% and 95% quantiles, in posterior standard deviations
@@ -141,12 +141,12 @@ class MonteCarloError:
     equivalent_draws: FloatArray
 
 
-def monte_carlo_error(
+def mixture_error(
     # location, variance: (S, n)
     location: FloatArray,
     variance: FloatArray,
     sets: int,  # how many independent sets the draws are, innermost
-) -> MonteCarloError:
+) -> MixtureError:
     """Return the Monte Carlo error of a mixture of N(location, variance) over draws and independent sets.
 
     Notes
@@ -170,7 +170,7 @@ def monte_carlo_error(
         density = (np.exp(-0.5 * z**2) / scale).mean(axis=(0, 1)) / np.sqrt(2.0 * np.pi)
         worst = np.maximum(worst, error(special.ndtr(z)) / density)
     least = 1e-300 * np.maximum(total, 1.0)
-    return MonteCarloError(worst / spread, total / np.maximum(np.square(error(location)), least))
+    return MixtureError(worst / spread, total / np.maximum(np.square(error(location)), least))
 
 
 _GROWTH = 1.3, 2.0  # ends of the factor by which draws grow
@@ -185,7 +185,7 @@ class Mixture:
     """A posterior distribution, its Monte Carlo error, and both in words."""
 
     distribution: DrawnTheta
-    error: MonteCarloError
+    error: MixtureError
     words: str
     variance: FloatArray  # (S, n): given each draw of the rest
     misfit: FloatArray  # (S, k): chi-squared sums of the draws
@@ -226,7 +226,7 @@ def mixture_of(scores: LinearScores | BoundedScores, request: NewtonRequest) -> 
             kept.append((*_normal_laws(given), given.misfit))
             report(min(len(kept), most - 1), most)
         location, variance, factor, misfit = (np.concatenate(part) for part in zip(*kept, strict=True))
-        error = monte_carlo_error(location, variance, _SETS)
+        error = mixture_error(location, variance, _SETS)
         worst = float(np.max(error.quantile))
         cheap = wanted < few and request.sampler is None
         aim, end = (tuning.TUNING.fine, few) if cheap else (tuning.TUNING.aim, most)

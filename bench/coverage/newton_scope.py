@@ -40,7 +40,7 @@ from dpinfer.inference.newton.scores import BoundedScores, LinearScores
 from dpinfer.inference.request import NewtonRequest
 from dpinfer.lab.comparison.chains import hamiltonian_draws, nuts_draws
 from dpinfer.mechanism.newton import tuning as run_tuning
-from dpinfer.models import whitening
+from dpinfer.models import tuning as common_tuning
 from dpinfer.testing import InsecureRNG
 from newton_runs import LEVELS, NORMAL_WIDTH, median_and_error
 from scope_cells import SEED, Cell, Population, draw_design
@@ -320,7 +320,7 @@ def chosen_by(module: Any, **changes: Any) -> tuple[Any, str, Any]:
     return module, "TUNING", replace(module.TUNING, **changes)
 
 
-of_run, of_posterior = partial(chosen_by, run_tuning), partial(chosen_by, posterior_tuning)
+of_run, of_posterior, of_both = (partial(chosen_by, one) for one in (run_tuning, posterior_tuning, common_tuning))
 
 
 def evenly(rounds: int | None, table: tuple[tuple[float, tuple[float, ...]], ...]) -> Any:
@@ -351,13 +351,13 @@ ABLATIONS: dict[str, tuple[Any, str, Any]] = {
     "run: two rounds of geometry": of_run(
         geometry=evenly(2, DEFAULT.geometry), sloped_geometry=evenly(2, DEFAULT.sloped_geometry)
     ),
-    "run: no carried coordinates": (whitening, "_LOST", np.inf),
-    "run: half of the floor": (whitening, "FLOOR", 0.35),
-    "run: no floor but the noise's": (whitening, "_RELATIVE_FLOOR", 0.0),
-    "run: matrices may show no spread": (whitening, "_LEAST_ENERGY", 1e-9),
-    "run: the whole floor in matrices": (whitening, "_KEPT_FLOOR", 1.0),
-    "run: no floor in the trace": (whitening, "_TRACE_FLOOR", 0.0),
-    "run: no margin of the trace": (whitening, "_TRACE_MARGIN", 0.0),
+    "run: no carried coordinates": of_both(lost=np.inf),
+    "run: half of the floor": of_both(floor=0.35),
+    "run: no floor but the noise's": of_both(relative_floor=0.0),
+    "run: matrices may show no spread": of_both(least_energy=1e-9),
+    "run: the whole floor in matrices": of_both(kept_floor=1.0),
+    "run: no floor in the trace": of_both(trace_floor=0.0),
+    "run: no margin of the trace": of_both(trace_margin=0.0),
     "run: four steps": of_run(localise=(0.02, 0.02, 0.026, 0.026)),
     "run: clips of the present spread": of_run(clip_decay=0.0, least_clip=0.0),
     "run: no least clip": of_run(least_clip=0.0),

@@ -26,8 +26,7 @@ from dpinfer.methods.method import (
     StatisticPlan,
     Target,
 )
-from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, OwnModel
-from dpinfer.models.clipping import HIDDEN_SIZES
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, OwnModel, tuning
 from dpinfer.release import (
     GlmNewtonRelease,
     NewtonRelease,
@@ -85,7 +84,7 @@ class NewtonMethod(Method):
             predict = planning.predict_population if plan.target == "population" else planning.predict_newton
             # Binary responses have residuals of at most 1, and features a public size: so have their scores.
             bounded = target.model.response == "binary"
-            if plan.target == "population" and not bounded and plan.noise_of("sizes", target.n_records) > HIDDEN_SIZES:
+            if not bounded and _hides_sizes(plan, target.n_records):
                 return math.nan, _HIDDEN
             widths = predict(target.model, plan, target.n_records, predictor_spread=_spread(target))
         except ValueError as error:
@@ -103,7 +102,7 @@ class NewtonMethod(Method):
     def _predict_own(model: OwnModel, plan: NewtonPlan, n_records: int) -> tuple[float, str]:
         if not model.has_sampler and plan.target == "population":
             return math.nan, "no width is predicted: the model has no sampler"
-        if plan.target == "population" and plan.noise_of("sizes", n_records) > HIDDEN_SIZES:
+        if _hides_sizes(plan, n_records):
             return math.nan, _HIDDEN
         if not model.has_sampler:
             return math.nan, "no width is predicted, and intervals will be flagged: the model has no sampler"
@@ -352,6 +351,10 @@ class SepMethod(_OfSteps):
         model: Any = target.model
         mechanism: Any = plan
         return runs.run_dp_sep(model, X, y, plan=mechanism, n_records=target.n_records, **run.of_rows)
+
+
+def _hides_sizes(plan: NewtonPlan, n_records: int) -> bool:
+    return plan.target == "population" and plan.noise_of("sizes", n_records) > tuning.TUNING.hidden_sizes
 
 
 def _spread(target: Target) -> float:

@@ -18,29 +18,18 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer._arrays import FloatArray
+from dpinfer.models import tuning
 from dpinfer.models.glm import GeneralizedLinearModel
 
 SIZE_EDGES = np.exp2(0.5 * np.arange(-4, 18))  # in units of the usual size
 # Geometric means of the ends of the intervals, which are half an octave wide.
 _MIDDLES = np.append(SIZE_EDGES, 2.0 * SIZE_EDGES[-1] / math.sqrt(2.0)) * 2.0**-0.25
 _BOUNDS = np.exp2(0.25 * np.arange(29))  # tried: a quarter of an octave apart, over seven octaves
-# Standard deviations of its noise from where on a share counts beside one that does; alone, or with up to three that
-# follow, less than two octaves (_NEAR intervals) beyond; and farther: few records far from the others, as where a
-# response has an upper code.  Noise is taken for such in three of ten thousand histograms of normal errors; intervals
-# are then wider by up to 2 ** (gap / 2).  4 was chosen on Adult's capital gains, 4.8 on normal errors.
-_SURE, _NEAR, _TOGETHER = 2.0, 4, (2, 3, 4)
-_SURE_ALONE = np.repeat([4.0, 4.8], [_NEAR, SIZE_EDGES.size])  # by the number of intervals between
-HIDDEN_SIZES = 0.05  # noise of a share that hides sizes: a quarter of what the fullest interval of normal scores has
-_HIDDEN = np.array([0.4, 0.2])  # of the records that noise may hide in the next intervals
+_NEAR, _TOGETHER = 4, (2, 3, 4)  # intervals, of half an octave: less than two octaves beyond; that follow each other
 _LONGEST = 0.5  # ratio of successive shares of the longest tail with a variance: it falls with the square of the size
-_SQUARE_ERROR = 0.1  # relative, of a mean square: sizes differ within half an octave, and at another point; not tuned
 _LEVELS, _REACH = (np.arange(64) + 0.5) / 64.0, 6.0  # of a tail that noise hides, in its standard deviations
-_FIRST = 0.5  # clip of the first score over that of the others: their difference shows the direction of a tail
-# Factors of the prior variance of the clipped part, and the standard deviation of their binary logarithm.
-_FACTORS, _FACTOR_SPREAD = np.exp2(np.arange(-6.0, 5.0)), 2.0
+_FACTORS = np.exp2(np.arange(-6.0, 5.0))  # nodes of the prior variance of the clipped part
 _SMALLEST = 1e-12  # eigenvalue of a covariance over its trace
-_ALIKE = 0.8  # correlation of the mean directions of the parts that two clips take off
-_ONE_WAY = 0.5  # of the clipped part: clipped records also point in opposite directions
 _SHARES = (np.arange(400) + 0.5) / 400.0  # for means over a chi-squared law, by its quantiles
 _DENSITY_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)  # of the standard normal law
 
@@ -254,7 +243,7 @@ class ResponseGrid:
 
 def clips_of(n_scores: int) -> FloatArray:
     """Return the bounds of scores that are taken in turn, over that of the last, (n_scores,)."""
-    return np.append(_FIRST, np.ones(n_scores - 1)) if n_scores > 1 else np.ones(1)
+    return np.append(tuning.TUNING.first_clip, np.ones(n_scores - 1)) if n_scores > 1 else np.ones(1)
 
 
 def combined(covariance: FloatArray) -> tuple[FloatArray, float]:
@@ -282,13 +271,18 @@ def pointed(
 ) -> float:
     """Return by which factor a covariance, as of what clips take off, agrees with scores that differ: its mean."""
     contrast, factors = differences(np.ones(len(noise))), _FACTORS[most >= _FACTORS]
-    logs = -0.5 * np.square(np.log2(factors) / _FACTOR_SPREAD)
+    logs = -0.5 * np.square(np.log2(factors) / tuning.TUNING.factor_spread)
     for place, factor in enumerate(factors):
         root = np.linalg.cholesky(contrast @ _regular(noise + factor * clipped) @ contrast.T)
         seen = np.linalg.solve(root, contrast @ said)
         logs[place] -= 0.5 * float(np.sum(np.square(seen))) + said.shape[1] * float(np.sum(np.log(np.diag(root))))
     weight = np.exp(logs - logs.max())
     return float(weight @ factors / np.sum(weight))
+
+
+def _sure_alone(n: int) -> FloatArray:
+    """Return the limits of `n` shares by the number of intervals between."""
+    return np.where(np.arange(n) < _NEAR, tuning.TUNING.alone, tuning.TUNING.far)
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,10 +303,11 @@ class SizeShares:
     def _visible(self) -> tuple[int, bool]:
         """Place of the last share that exceeds the noise, and whether it is far from those before."""
         clear, far = self.noisy / self.stddev, False
-        last = int(np.argmax(clear)) if np.max(clear) > _SURE_ALONE[0] else 0
-        for place in np.flatnonzero(clear > _SURE).tolist():
+        alone = _sure_alone(clear.size)
+        last = int(np.argmax(clear)) if np.max(clear) > alone[0] else 0
+        for place in np.flatnonzero(clear > tuning.TUNING.sure).tolist():
             gap = place - last - 1
-            if gap == 0 or (gap > 0 and clear[place] > _SURE_ALONE[gap]):
+            if gap == 0 or (gap > 0 and clear[place] > alone[gap]):
                 last, far = place, far or gap >= _NEAR
         return last, far
 
@@ -328,21 +323,21 @@ class SizeShares:
         last, _ = self._visible
         likely = np.zeros_like(self.noisy)
         if self.expected is not None:
-            likely = np.clip(self.expected, 0.0, np.maximum(self.noisy + _SURE * self.stddev, 0.0))
+            likely = np.clip(self.expected, 0.0, np.maximum(self.noisy + tuning.TUNING.sure * self.stddev, 0.0))
             tail = np.cumsum(likely[::-1])[::-1]
             last = max(last, int(np.max(np.flatnonzero(tail > self.stddev), initial=0)))
         group = self._far_group(last + 1) if self.groups else slice(0, 0)
         last = max(last, group.stop - 1)
-        counted = np.where(self.noisy > _SURE * self.stddev, self.noisy, likely)
+        counted = np.where(self.noisy > tuning.TUNING.sure * self.stddev, self.noisy, likely)
         counted[group] = np.maximum(self.noisy[group], likely[group])
         counted[last + 1 :] = likely[last + 1 :]
-        beyond = counted[last + 1 : last + 1 + _HIDDEN.size]
+        beyond = counted[last + 1 : last + 1 + len(tuning.TUNING.hidden)]
         if beyond.size:
             stddev = self.stddev * math.sqrt(beyond.size)
             place = float(np.sum(self.noisy[last + 1 : last + 1 + beyond.size])) / stddev
             # The mean of a normal law that is cut off at zero: phi(place) / Phi(place) beyond its centre.
             hidden = stddev * (place + math.sqrt(2.0 / math.pi) / float(special.erfcx(-place / math.sqrt(2.0))))
-            beyond[:] = np.maximum(beyond, hidden * _HIDDEN[: beyond.size])
+            beyond[:] = np.maximum(beyond, hidden * np.array(tuning.TUNING.hidden[: beyond.size]))
         return counted
 
     def _far_group(self, first: int) -> slice:
@@ -351,7 +346,7 @@ class SizeShares:
         for width in _TOGETHER:
             if width <= beyond.size:
                 clear = np.convolve(beyond, np.ones(width), "valid") / math.sqrt(width)
-                clear -= _SURE_ALONE[: clear.size]
+                clear -= _sure_alone(clear.size)
                 place = int(np.argmax(clear))
                 if clear[place] > clearest:
                     found, clearest = slice(first + place, first + place + width), float(clear[place])
@@ -375,7 +370,7 @@ class SizeShares:
         if self.square is not None:
             value, noise, bound = self.square
             near, far = np.split(np.square(np.minimum(_MIDDLES, bound)), [last + 1])
-            noise = math.hypot(noise, _SQUARE_ERROR * value, self.stddev * float(np.linalg.norm(near)))
+            noise = math.hypot(noise, tuning.TUNING.square_error * value, self.stddev * float(np.linalg.norm(near)))
             told = np.append(told, far @ tail / noise)
             says = np.append(says, (value - near @ self.noisy[: last + 1]) / noise)
         spread = 1.0 / float(np.linalg.norm(told))
@@ -404,11 +399,11 @@ class SizeShares:
 
     def bias(self, bound: float) -> float:
         """Return the largest bias of the mean of a vector of this size, clipped at `bound`: half of E (a - bound)+."""
-        return _ONE_WAY * float(np.sum(self.longest * np.maximum(_MIDDLES - bound, 0.0)))
+        return tuning.TUNING.one_way * float(np.sum(self.longest * np.maximum(_MIDDLES - bound, 0.0)))
 
     def lost_square(self, bound: float) -> float:
         """Return half of E (a**2 - bound**2)+."""
-        return _ONE_WAY * float(np.sum(self.shares * np.maximum(np.square(_MIDDLES) - bound**2, 0.0)))
+        return tuning.TUNING.one_way * float(np.sum(self.shares * np.maximum(np.square(_MIDDLES) - bound**2, 0.0)))
 
     def square_between(self, near: float, far: float) -> float:
         """Return E (min(a, far) - near)+**2."""
@@ -416,7 +411,7 @@ class SizeShares:
 
     def kept(self, bound: float) -> float:
         """Return the share of E a**2 that a clip at `bound` keeps, taken for a half where it is less."""
-        return max(1.0 - self.lost_square(bound) / (_ONE_WAY * max(self.mean_square, 1e-300)), 0.5)
+        return max(1.0 - self.lost_square(bound) / (tuning.TUNING.one_way * max(self.mean_square, 1e-300)), 0.5)
 
     def clip_covariance(self, bounds: FloatArray) -> FloatArray:
         """Return the covariance of what clips at several bounds take off a coordinate of the mean, (T, T).
@@ -431,7 +426,7 @@ class SizeShares:
         edges = np.unique(bounds)
         beyond = np.array([self.bias(edge) for edge in edges])
         parts = np.where(bounds[:, None] <= edges, beyond - np.append(beyond[1:], 0.0), 0.0)
-        alike = _ALIKE + (1.0 - _ALIKE) * np.eye(edges.size)
+        alike = tuning.TUNING.alike + (1.0 - tuning.TUNING.alike) * np.eye(edges.size)
         return np.asarray(parts @ alike @ parts.T)
 
     def best_bound(self, cost: Callable[[float], float]) -> float:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer._arrays import FloatArray
+from dpinfer.models import tuning
 
 _ALIKE = 1e-9  # a mean and a mean square from a file agree up to rounding
 _SWEEPS, _CLOSE = 40, 1e-3  # of iterative scaling; stops when every variance is met to 0.1%
@@ -64,20 +65,8 @@ def steady_inverse(matrix: FloatArray) -> FloatArray:
     return steady_solve(matrix, np.eye(len(matrix)))
 
 
-_LEAST_SHARE_OF_TRACE = 0.05  # of the expected one: the centre is positive where noise makes the trace negative
-_LEAST_ENERGY = 0.02  # of the noise's, for a matrix that shows no spread of its own
-FLOOR = 0.7  # of sqrt(2 d) errors of an entry, the largest eigenvalue of noise alone
-_RELATIVE_FLOOR = 5e-4  # of the mean eigenvalue, where there is hardly any noise
-_KEPT_FLOOR = 0.3  # share of the floor that is added to the eigenvalues of what stands for the matrix
-_TRACE_FLOOR = 0.15  # the same, of what the trace is expected to be
-_TRACE_MARGIN = 0.2  # of an eigenvalue: the trace is that by which vectors are shortened, and rather too large
-# Guards: moments are positive whatever the noise.
-_LEAST_LEVEL = 0.1  # of the mean eigenvalue of whitened moments, about 1
 _LEAST_SPREAD = 1e-4  # squared, over the level's square: 1%
-_LEAST_EIGENVALUE = 0.1  # over the level
 _SMALLEST = 1e-12  # keeps roots of eigenvalues real
-_WEIGHTED = 0.75  # mean weight of records of length B in one direction and of usual length in others
-_LOST = 0.3  # of the predicted matrix: larger deficits are due to weights and not to noise
 
 
 @dataclass(frozen=True)
@@ -98,7 +87,7 @@ class ShrunkenMoments:
     @property
     def matrix(self) -> FloatArray:
         """The shrunken matrix with a part of the floor added, (d, d), positive definite."""
-        scaled = self.eigenvectors * (self.eigenvalues + _KEPT_FLOOR * self.floor)
+        scaled = self.eigenvectors * (self.eigenvalues + tuning.TUNING.kept_floor * self.floor)
         return np.asarray(scaled @ self.eigenvectors.T)
 
     @property
@@ -123,8 +112,8 @@ class ShrunkenMoments:
     @property
     def whitened_trace(self) -> float:
         """The expected trace after the whitening."""
-        share = (self.eigenvalues + _TRACE_FLOOR * self.floor) / (self.eigenvalues + self.floor)
-        return float(np.sum(share)) + _TRACE_MARGIN
+        share = (self.eigenvalues + tuning.TUNING.trace_floor * self.floor) / (self.eigenvalues + self.floor)
+        return float(np.sum(share)) + tuning.TUNING.trace_margin
 
 
 @dataclass(frozen=True)
@@ -152,14 +141,14 @@ def onward(
     its value, so that other directions lose nothing.
     """
     values, vectors = np.linalg.eigh(foretold - moments.floored)
-    lost = vectors[:, values > _LOST]
+    lost = vectors[:, values > tuning.TUNING.lost]
     if not lost.size and wanted is None:
         return Onward(moments.whitening, np.diag(moments.foretold), None)
     identity = np.eye(len(values))
     held = lost @ lost.T
-    full = moments.floored + (lost * values[values > _LOST]) @ lost.T
+    full = moments.floored + (lost * values[values > tuning.TUNING.lost]) @ lost.T
     before = identity if wanted is None else wanted
-    wanted = (identity - held) @ before @ (identity - held) + _WEIGHTED * held @ moments.floored @ held
+    wanted = (identity - held) @ before @ (identity - held) + tuning.TUNING.weighted * held @ moments.floored @ held
     transform = transport(full, wanted)
     foretold = transform @ (full - moments.floor * identity) @ transform
     return Onward(transform, foretold if np.all(moments.resolved) else np.zeros_like(foretold), wanted)
@@ -188,14 +177,14 @@ def shrink_moments(noisy: FloatArray, stddev: float, expected_trace: float) -> S
     the deviation is shrunk by t**2 / (t**2 + stddev**2), the posterior mean under a Gaussian prior of spread t.
     """
     d = noisy.shape[0]
-    centre = max(float(np.trace(noisy)) / d, _LEAST_SHARE_OF_TRACE * expected_trace / d)
+    centre = max(float(np.trace(noisy)) / d, tuning.TUNING.least_trace * expected_trace / d)
     deviation = noisy - centre * np.eye(d)
     free = 0.5 * d * (d + 1)
-    energy = max(float(np.sum(deviation**2)) / free - stddev**2, _LEAST_ENERGY * stddev**2)
+    energy = max(float(np.sum(deviation**2)) / free - stddev**2, tuning.TUNING.least_energy * stddev**2)
     share = energy / (energy + stddev**2)
     error = math.sqrt(share) * stddev
     eigenvalues, eigenvectors = np.linalg.eigh(centre * np.eye(d) + share * deviation)
-    floor = FLOOR * math.sqrt(2.0 * d) * error + _RELATIVE_FLOOR * expected_trace / d
+    floor = tuning.TUNING.floor * math.sqrt(2.0 * d) * error + tuning.TUNING.relative_floor * expected_trace / d
     return ShrunkenMoments(np.maximum(eigenvalues, 0.0), eigenvectors, error, floor)
 
 
@@ -218,14 +207,14 @@ def shrink_to_level(noisy: FloatArray, stddev: float, least_spread: float = 0.0)
     As :func:`shrink_moments`, with the spread around the mean eigenvalue learned from the matrix itself.
     """
     d = noisy.shape[0]
-    level = max(float(np.trace(noisy)) / d, _LEAST_LEVEL)
+    level = max(float(np.trace(noisy)) / d, tuning.TUNING.least_level)
     deviation = noisy - float(np.trace(noisy)) / d * np.eye(d)
     variance = np.where(np.eye(d) > 0.0, stddev**2, 0.5 * stddev**2)
     energy = float(np.sum(deviation**2)) / d**2 - float(np.mean(variance))
     energy = max(energy, 0.5 * least_spread**2, _LEAST_SPREAD * level**2)
     share = energy / (energy + variance)
     eigenvalues, eigenvectors = np.linalg.eigh(level * np.eye(d) + share * deviation)
-    held = np.maximum(eigenvalues, _LEAST_EIGENVALUE * level)
+    held = np.maximum(eigenvalues, tuning.TUNING.least_level * level)
     held *= level / np.mean(held)  # the trace has the smallest relative error
     mean = (eigenvectors * held) @ eigenvectors.T
     return mean, np.sqrt(share * variance)

@@ -12,7 +12,7 @@ from dpinfer.accounting import PureEvent
 from dpinfer.errors import WeakGuaranteeWarning
 from dpinfer.fitting.choice import Candidate, Choice, choose
 from dpinfer.fitting.plan import FitPlan
-from dpinfer.models.clipping import HIDDEN_SIZES
+from dpinfer.models import tuning
 from dpinfer.planning import predict_newton, predict_statistic
 from dpinfer.testing import InsecureRNG
 
@@ -228,7 +228,7 @@ def test_scores_of_binary_responses_need_not_be_seen():
     """Their residuals are at most 1: by as much noise as hides the sizes of others, the population's is predicted."""
     binary = dpi.models.LogisticRegression(1, fit_intercept=True, prior_scale=5.0)
     few = dpi.plan_fit(binary, epsilon=1.0, delta=1e-6, n_records=500, adjacency="replace_one")
-    assert few.mechanism.noise_of("sizes", 500) > HIDDEN_SIZES
+    assert few.mechanism.noise_of("sizes", 500) > tuning.TUNING.hidden_sizes
     assert few.mechanism.target == "population"
 
 

@@ -18,8 +18,9 @@ from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.inference.request import OwnPopulationRequest, model_of
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
+from dpinfer.models import tuning as common
 from dpinfer.models.base import sigmoid, softplus_inverse
-from dpinfer.models.clipping import HIDDEN_SIZES, SizeShares, combined, differences, pointed
+from dpinfer.models.clipping import SizeShares, combined, differences, pointed
 from dpinfer.models.likely_records import Curves, KnownCurves, LikelyRecords
 from dpinfer.models.whitening import steady_solve
 from dpinfer.release import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
@@ -329,7 +330,7 @@ class _Population:
             found["clip"] = "scores have a longer tail than the budget can follow: intervals allow for the clipped part"
         if self.sizes.far:
             found["far"] = "few records are far from all others, and intervals are wide to keep their effect"
-        if self.release.sizes_stddev > HIDDEN_SIZES and getattr(self.model, "response", "") != "binary":
+        if self.release.sizes_stddev > common.TUNING.hidden_sizes and getattr(self.model, "response", "") != "binary":
             found["sizes"] = (
                 "the privacy noise hides how large scores are, and intervals may be too narrow: use target='model', or "
                 "give more epsilon"

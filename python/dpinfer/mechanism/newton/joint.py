@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
+from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import OfFeatures, Rows
 from dpinfer.mechanism.newton.own_rows import OwnQuery
 from dpinfer.mechanism.sums.parts import add_in_place
@@ -21,7 +22,6 @@ from dpinfer.mechanism.sums.parts import add_in_place
 # In units of the norm that a sum holds its contributions to: a lattice step at most, and what floating point adds to
 # products of up to 2000 coordinates.  A sum shortens what is within a millionth of that norm: parts are smaller.
 _LATTICE, _FLOATING, _LARGER = 2.0**-30, 1e-11, 1e-5
-_COUNT = 0.5  # of a row in its stratum, over the norm of its score: strata of a few hundred are seen beside noise
 CLUSTER_NORM = 1.4143  # at least sqrt(2): a row takes one cluster from interval to interval
 
 
@@ -118,13 +118,13 @@ class StratumScores:
     @classmethod
     def of(cls, scores: JointScores, n_strata: int) -> "StratumScores":
         """Return the query with scores of at most this norm."""
-        most = 2.0 ** math.frexp(scores.max_norm)[1] * (1.0 - 1e-9) / math.hypot(1.0, _COUNT)
+        most = 2.0 ** math.frexp(scores.max_norm)[1] * (1.0 - 1e-9) / math.hypot(1.0, tuning.POPULATION.counted)
         return cls(replace(scores, max_norm=min(scores.max_norm, most)), n_strata)
 
     @property
     def unit(self) -> float:
         """What a row adds to its stratum's count."""
-        return _COUNT * self.scores.max_norm
+        return tuning.POPULATION.counted * self.scores.max_norm
 
     @property
     def length(self) -> int:
@@ -134,7 +134,7 @@ class StratumScores:
     @property
     def max_norm(self) -> float:
         """Of the score and the count."""
-        return self.scores.max_norm * math.hypot(1.0, _COUNT) * (1.0 + _FLOATING)
+        return self.scores.max_norm * math.hypot(1.0, tuning.POPULATION.counted) * (1.0 + _FLOATING)
 
     def add(self, total: _native.PartialSum, rows: Rows) -> None:
         """Add all records to `total`."""
@@ -272,7 +272,7 @@ class StratumUnits(UnitScores):
     @classmethod
     def of(cls, scores: JointScores, n_strata: int, reach: float) -> "StratumUnits":
         """Return the query for this reach: of units it is ``scores.max_norm``."""
-        unit = _COUNT * scores.max_norm
+        unit = tuning.POPULATION.counted * scores.max_norm
         moved = math.hypot(scores.max_norm, unit)
         parts = math.ceil(math.hypot(reach, unit) * (1.0 + _LARGER) / moved)
         larger = 1.0 + parts * (2.1 * math.sqrt(scores.length + 1) * _LATTICE + _FLOATING)

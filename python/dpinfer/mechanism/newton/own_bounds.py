@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
+from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.own_rows import (
     N_DRAWS,
     PERSON_DRAWS,
@@ -25,10 +26,7 @@ __all__ = ["ExpectedScore", "NormalPosterior", "simulate_reach", "simulate_shift
 
 
 _ROWS, _GROUPS, _PAIRS = 500, 10, 8  # made-up records, groups of them for the jackknife, pairs of truths
-_LONGER = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # tried in turn, while the expected score is short of the released one
 _SMALL = 1e-300  # keeps divisions finite
-# A shift that cannot be distinguished from zero counts as zero.
-_ERRORS = 3.0
 _PERSONS = 2 * N_DRAWS // PERSON_DRAWS  # whose draws are as many as those of a record
 
 
@@ -69,10 +67,6 @@ class MadeUp:
             return scores.reshape(-1, 2 * N_DRAWS, theta.size)
 
 
-_WEIGHT_LEVEL = 0.95  # of made-up records' lengths: longer ones weigh less
-_CLIP_LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)  # tried: quantiles of made-up scores
-_SHARES = (0.25, 0.5, 1.0)  # tried: largest norm of a score's centre over the clip
-_BEYOND, _NOTHING = 1.5, 0.05  # half to spare; noise beside what records leave open (derivations/any-model.md)
 _RIDGE = 1e-4  # of the mean information: a parameter that made-up records do not inform stays finite
 _LEAST = 1e-12  # keeps divisions finite
 _LARGEST_SCORE = 1e50  # its square is finite
@@ -156,10 +150,10 @@ def simulate_bounds(
     information = information + _RIDGE * level * np.eye(n)
     white = scores @ symmetric_inverse_root(information)
     size = draw_sizes(np.sum(white**2, axis=2), persons=persons)
-    longest = _BEYOND * max(float(np.sqrt(np.max(np.sum(white**2, axis=2)))), _LEAST)
+    longest = tuning.OWN.spare * max(float(np.sqrt(np.max(np.sum(white**2, axis=2)))), _LEAST)
     # A bound that holds no made-up score back, where its noise is nothing beside what the records leave open.
-    unbounded = noise * (1.0 + _SHARES[0]) * longest < _NOTHING * math.sqrt(n_records)
-    weight_bound = longest**2 if unbounded else max(float(np.quantile(size, _WEIGHT_LEVEL)), _LEAST)
+    unbounded = noise * (1.0 + tuning.OWN.centres[0]) * longest < tuning.OWN.negligible * math.sqrt(n_records)
+    weight_bound = longest**2 if unbounded else max(float(np.quantile(size, tuning.OWN.weight_level)), _LEAST)
     weight = np.minimum(1.0, weight_bound / np.maximum(size, _LEAST))
     white = white if persons else white[:, N_DRAWS:]
     weighted = white * weight[:, :, None]
@@ -167,14 +161,15 @@ def simulate_bounds(
     products = np.sum(weighted * white, axis=2)
     total = weighted.mean(axis=1)
     narrowest, best = np.inf, (0.0, 0.0, 0.0, 0.0)
-    clips = [longest] if unbounded else [max(float(np.quantile(norm, level)), _LEAST) for level in _CLIP_LEVELS]
+    levels = () if unbounded else tuning.OWN.clip_levels
+    clips = [max(float(np.quantile(norm, level)), _LEAST) for level in levels] or [longest]
     for clip in clips:
         kept = np.minimum(1.0, clip / np.maximum(norm, _LEAST))
         inside = np.mean(kept[:, :, None] * weighted, axis=1)
         excess = total - inside
         length = np.sqrt(np.sum(excess**2, axis=1)) + _LEAST
         slope = max(float(np.mean(kept * products)) / n, _LEAST)
-        for share in _SHARES:
+        for share in tuning.OWN.centres:
             cut = excess * np.minimum(1.0, share * clip / length)[:, None]
             square = np.mean((kept * norm) ** 2) + np.mean(np.sum((2.0 * inside + cut) * cut, axis=1))
             variance = float(square) / n
@@ -329,7 +324,7 @@ def simulate_reach(
     """
     direction = released / max(float(np.linalg.norm(released)), _SMALL)
     wanted, reach = float(direction @ released) - margin, 1.0
-    for longer in _LONGER:
+    for longer in tuning.OWN.longer:
         expected = direction @ (score.at(theta + longer * step) - score.at_point).mean(axis=1)
         if not expected < wanted:
             break
@@ -405,4 +400,4 @@ def _squared(means: FloatArray) -> float:
     without = (total - 2.0 * np.sum(products, axis=1)) / ((groups - 1) * (groups - 2))
     error = np.sqrt((groups - 1) * np.var(without))
     found = total / (groups * (groups - 1))
-    return found if found > _ERRORS * error else 0.0
+    return found if found > tuning.OWN.shifted * error else 0.0

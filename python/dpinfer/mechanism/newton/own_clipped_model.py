@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from dpinfer._arrays import FloatArray
+from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import smat
-from dpinfer.mechanism.newton.own_model import SCORE_SHARE, Filter, OwnSteps
+from dpinfer.mechanism.newton.own_model import Filter, OwnSteps
 from dpinfer.mechanism.newton.own_rows import OwnQuery, OwnRows, score_matrix, score_norms, score_vector
 from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.models.whitening import ShrunkenMoments, shrink_moments
@@ -74,18 +75,11 @@ class ClippedScores(OwnQuery):
         return np.concatenate([*parts, counted]).T
 
 
-# Of a pass's budget, the part of the counted norms: localise, slope, measure.
-_COUNT_SHARES = {"localise": 0.1, "slope": 0.1, "measure": 0.05}
-_START_ROWS, _START_LEVEL = 500, 0.9  # made-up records; the first clip holds nine of ten scores of theirs
+_START_ROWS = 500  # made-up records; the first clip holds nine of ten scores of theirs
 _SEED = 812  # of public draws: any number
 _LEAST = 1e-12  # keeps divisions finite
-# Frobenius norm of a record's slope: at least so much of the expected trace, and as much more, up to the squared clip,
-# as leaves the noise of an entry at this share of the expected eigenvalue.
-_LEAST_SLOPE, _SLOPE_NOISE = 1.3, 0.15
 # The variance of a clipped score is at most its slope: clip(s) clip(s)' <= clip(s) s'.
 _VARIANCE_RATIO = 1.0
-# The clip is the least edge above which no more than this share of the scores is, as far as their counts tell.
-_CLIPPED = 0.01
 
 
 @dataclass
@@ -108,7 +102,7 @@ class ClippedNewton(OwnSteps):
         features, response = self.model.made_up_records(_START_ROWS, np.random.default_rng(_SEED))
         scores = self.model.scores(features, response, self._prior.prior_mean) * self._prior.prior_scale
         norms = np.sqrt(np.sum(scores[np.all(np.isfinite(scores), axis=1)] ** 2, axis=1))
-        self._start = max(float(np.quantile(norms, _START_LEVEL)), _LEAST) if norms.size else 1.0
+        self._start = max(float(np.quantile(norms, tuning.OWN.start_level)), _LEAST) if norms.size else 1.0
 
     def run(self, passes: Passes) -> dict[str, Any]:
         """Make the plan's passes and return the arrays of the release."""
@@ -120,10 +114,11 @@ class ClippedNewton(OwnSteps):
         stddev = released["matrix_stddev"]
         shrunken = shrink_moments(smat(released["matrix"], n), stddev, float(n))
         measured = self._measure(passes, filtered.mean, white, bounds, shrunken.matrix, _VARIANCE_RATIO)
+        chosen = tuning.OWN
         return self._arrays(filtered.mean, white, released, measured) | {
             "slope_spread": error,
             "variance_ratio": _VARIANCE_RATIO,
-            "count_shares": np.array(list(_COUNT_SHARES.values())),
+            "count_shares": np.array([chosen.localise_count, chosen.slope_count, chosen.measure_count]),
             "norm_edges": NORM_EDGES.copy(),
         }
 
@@ -131,20 +126,21 @@ class ClippedNewton(OwnSteps):
         """Make the steps, as the run of the model's own target does."""
         filtered = Filter(np.zeros(self.model.n_params), np.eye(self.model.n_params))
         white, _, _ = self._localise(passes, filtered)
-        counted = {"count_share": _COUNT_SHARES["localise"], "norm_edges": NORM_EDGES.copy()}
+        counted = {"count_share": tuning.OWN.localise_count, "norm_edges": NORM_EDGES.copy()}
         return filtered.mean, white, self._kept_arrays() | counted
 
     @staticmethod
     def _parts(phase: str) -> tuple[float, float, float]:
         """Return the parts of a pass's budget: score, matrix, counted norms."""
-        count = _COUNT_SHARES[phase]
-        score = (1.0 - count) * {"localise": SCORE_SHARE, "slope": 0.0, "measure": 1.0}[phase]
+        count = getattr(tuning.OWN, f"{phase}_count")
+        score = (1.0 - count) * {"localise": tuning.OWN.score_share, "slope": 0.0, "measure": 1.0}[phase]
         return score, 0.0 if phase == "measure" else 1.0 - count - score, count
 
     def _matrix_bound(self, phase: str, clip: float, trace: float) -> float:
         index = self.plan.indices(phase)[0]
         noise = self.plan.noise_multipliers[index] / math.sqrt(self._parts(phase)[1]) / self.n_records
-        return max(_LEAST_SLOPE * trace, min(clip**2, _SLOPE_NOISE * trace / self.model.n_params / noise))
+        most = tuning.OWN.slope_noise * trace / self.model.n_params / noise
+        return max(tuning.OWN.least_norm * trace, min(clip**2, most))
 
     def _query(self, passes: Passes, phase: str, units: FloatArray, white: FloatArray, bounds: Any) -> dict[str, Any]:
         score, matrix, count = self._parts(phase)
@@ -200,5 +196,5 @@ class ClippedNewton(OwnSteps):
         shares, stddev = self._kept["norm_shares"][-1], self._kept["norm_stddev"][-1]
         above = np.cumsum(shares[::-1])[::-1][1:]
         noise = stddev * np.sqrt(np.arange(above.size, 0, -1))
-        few = np.flatnonzero(above <= np.maximum(_CLIPPED, 2.0 * noise))
+        few = np.flatnonzero(above <= np.maximum(tuning.OWN.clipped, 2.0 * noise))
         return clip * float(NORM_EDGES[few[0] if few.size else -1])

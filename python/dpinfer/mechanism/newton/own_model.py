@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpinfer._arrays import FloatArray
+from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import smat
 from dpinfer.mechanism.newton.own_bounds import (
     ExpectedScore,
@@ -23,24 +24,13 @@ from dpinfer.mechanism.newton.own_rows import CentredScores, PersonScores
 from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import OwnModel
+from dpinfer.models import tuning as common
 from dpinfer.models.person_model import PersonModel
 from dpinfer.models.whitening import shrink_to_level, steady_inverse, steady_solve
-
-# Of a localising pass's budget, the part of the score; the rest is the matrix's.
-SCORE_SHARE = 0.625
-# The part of a measurement's budget for checks of the run: the variance of scores, and the number of records.
-TALLY_SHARE = 0.02
 
 _SEED = 811  # of public draws: any number
 # Made-up records: on the way, at its end, to try how far a step reaches.
 _ROWS, _LAST_ROWS, _REACH_ROWS = 1500, 4000, 300
-_TRUST, _SHORT_TRUST = 1.0, 0.3  # longest steps in whitened units: to the zero, and from one measurement to the next
-_MODEL_ERROR = 0.35  # of a step's length: how far the zero of a linearised score is from its own
-_SURPRISE = 4.0  # beyond the range of a correct filter
-_FARTHEST_REACH = 3.0  # length of a step that is made longer, in the same units
-_FARTHEST = 10.0  # prior standard deviations
-_FLOOR = 0.1  # least eigenvalue of a slope, over the norm of its noise
-_LEAST_EIGENVALUE = 0.05  # of a slope, over their mean
 
 
 @dataclass
@@ -63,7 +53,7 @@ class Filter:
         moved = observed - self.mean
         gain = self.covariance @ steady_inverse(self.covariance + noise)
         mean = self.mean + gain @ moved
-        self.mean = np.clip(mean, -_FARTHEST, _FARTHEST)
+        self.mean = np.clip(mean, -tuning.OWN.farthest, tuning.OWN.farthest)
         covariance = self.covariance - gain @ self.covariance + drift
         self.covariance = 0.5 * (covariance + covariance.T)
 
@@ -89,7 +79,7 @@ class OwnSteps(ABC):
         """Make the steps; return the point in units of the prior, coordinates that whiten there, and what was kept."""
 
     def _kept_arrays(self) -> dict[str, Any]:
-        return {name: np.array(values) for name, values in self._kept.items()} | {"score_share": SCORE_SHARE}
+        return {name: np.array(values) for name, values in self._kept.items()} | {"score_share": tuning.OWN.score_share}
 
     @abstractmethod
     def _query(self, passes: Passes, phase: str, units: FloatArray, white: FloatArray, bounds: Any) -> dict[str, Any]:
@@ -100,7 +90,7 @@ class OwnSteps(ABC):
 
     def _held(self, units: FloatArray) -> FloatArray:
         """Return the nearest point at which the model is defined, in units of the prior."""
-        clipped = np.clip(units, -_FARTHEST, _FARTHEST)
+        clipped = np.clip(units, -tuning.OWN.farthest, tuning.OWN.farthest)
         theta = self._theta(clipped)
         held = self.model.held(theta)
         return clipped if held is theta else np.asarray((held - self._prior.prior_mean) / self._prior.prior_scale)
@@ -140,23 +130,23 @@ class OwnSteps(ABC):
     def _step(self, filtered: Filter, white: FloatArray, slope: FloatArray, released: dict[str, Any]) -> None:
         """Take a Newton step inside the trust region, and filter its end."""
         n = self.model.n_params
-        floor = _FLOOR * math.sqrt(n) * released["matrix_stddev"]
+        floor = tuning.OWN.floor * math.sqrt(n) * released["matrix_stddev"]
         eigenvalues, eigenvectors = np.linalg.eigh(0.5 * (slope + slope.T))
         held = np.maximum(eigenvalues, max(floor, 1e-3 * float(eigenvalues[-1]), 1e-9))
         inverse = (eigenvectors / held) @ eigenvectors.T
         step = inverse @ released["score"]
         length = float(np.linalg.norm(step))
-        if length > _TRUST:
-            step, length = step * (_TRUST / length), _TRUST
+        if length > tuning.OWN.trust:
+            step, length = step * (tuning.OWN.trust / length), tuning.OWN.trust
         own = inverse @ inverse * released["score_stddev"] ** 2
 
         def observed(length: float) -> tuple[FloatArray, FloatArray]:
-            noise = own + np.eye(n) * ((_MODEL_ERROR * length) ** 2 / n + 1e-6)
-            return white.T @ noise @ white, white.T @ white * ((0.5 * _MODEL_ERROR * length) ** 2 / n)
+            noise = own + np.eye(n) * ((tuning.OWN.model_error * length) ** 2 / n + 1e-6)
+            return white.T @ noise @ white, white.T @ white * ((0.5 * tuning.OWN.model_error * length) ** 2 / n)
 
         noise, drift = observed(length)
-        if filtered.surprise(white.T @ step, noise) > _SURPRISE:
-            reach = min(self._reach(filtered.mean, white, step, released), max(_FARTHEST_REACH / length, 1.0))
+        if filtered.surprise(white.T @ step, noise) > tuning.OWN.surprise:
+            reach = min(self._reach(filtered.mean, white, step, released), max(tuning.OWN.farthest_reach / length, 1.0))
             step = reach * step
             noise, drift = observed(reach * length)
             filtered.forget(filtered.surprise(white.T @ step, noise))
@@ -190,7 +180,7 @@ class OwnSteps(ABC):
             step = steady_solve(precision, weighted @ np.mean(scores, axis=0) - white @ centre)
             length = float(np.linalg.norm(step))
             if number == 0 or length >= 2.0 * stddevs[-1] / level:
-                moved = centre + white.T @ (step * min(1.0, _SHORT_TRUST / max(length, 1e-12)))
+                moved = centre + white.T @ (step * min(1.0, tuning.OWN.short_trust / max(length, 1e-12)))
                 units = self._held(moved)
             else:
                 units = self._held(centre)
@@ -222,7 +212,7 @@ class OwnNewton(OwnSteps):
     def __post_init__(self) -> None:
         super().__post_init__()
         measured = math.fsum(self.plan.shares[index] for index in self.plan.indices("measure"))
-        self._noise = self.plan.noise_multiplier / math.sqrt(measured * (1.0 - TALLY_SHARE))
+        self._noise = self.plan.noise_multiplier / math.sqrt(measured * (1.0 - tuning.OWN.tally_share))
         self._rng = np.random.default_rng(_SEED)
         self._last = self._simulated(np.zeros(self.model.n_params), _ROWS)
 
@@ -240,7 +230,7 @@ class OwnNewton(OwnSteps):
             "slope_spread": ratio_stddev,
             "variance_ratio": bounds.variance_ratio,
             "centre_share": bounds.share,
-            "count_shares": np.array([0.0, 0.0, TALLY_SHARE]),
+            "count_shares": np.array([0.0, 0.0, tuning.OWN.tally_share]),
             "square": bounds.square,
             # The truth behind the whitening is that of the transformed score by its inverse transpose.
             "square_slope": bounds.square_slope
@@ -278,7 +268,8 @@ class OwnNewton(OwnSteps):
         noise = 1.0 / np.sum(1.0 / measured["score_stddev"] ** 2)
         with contextlib.suppress(Exception):
             eigenvalues, eigenvectors = np.linalg.eigh(slope)
-            slope = (eigenvectors * np.maximum(eigenvalues, _LEAST_EIGENVALUE * np.mean(eigenvalues))) @ eigenvectors.T
+            held = np.maximum(eigenvalues, common.TUNING.least_slope * np.mean(eigenvalues))
+            slope = (eigenvectors * held) @ eigenvectors.T
             covariance = slope * (bounds.variance_ratio / self.n_records) + np.eye(len(slope)) * noise
             posterior = NormalPosterior.of(slope, covariance, white @ white.T)
             transform = white * self._prior.prior_scale
@@ -305,9 +296,9 @@ class OwnNewton(OwnSteps):
 
     def _query(self, passes: Passes, phase: str, units: FloatArray, white: FloatArray, bounds: Any) -> dict[str, Any]:
         weights = {
-            "localise": (SCORE_SHARE, 1.0 - SCORE_SHARE, 0.0),
+            "localise": (tuning.OWN.score_share, 1.0 - tuning.OWN.score_share, 0.0),
             "slope": (0.0, 1.0, 0.0),
-            "measure": (1.0 - TALLY_SHARE, 0.0, TALLY_SHARE),
+            "measure": (1.0 - tuning.OWN.tally_share, 0.0, tuning.OWN.tally_share),
         }[phase]
         query = (PersonScores if isinstance(self.model, PersonModel) else CentredScores)(
             self.model,
@@ -323,7 +314,7 @@ class OwnNewton(OwnSteps):
         self._number += 1
         noisy = passes.noisy_sum(phase, query)
         if phase == "measure":
-            tally_unit = math.sqrt(2.0 / TALLY_SHARE) / self.n_records
+            tally_unit = math.sqrt(2.0 / tuning.OWN.tally_share) / self.n_records
             self._keep(tallies=noisy.values[-2:] * tally_unit, tally_stddev=noisy.stddev * tally_unit)
         else:
             self._keep(expected_slopes=bounds.slope)

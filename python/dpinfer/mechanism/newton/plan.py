@@ -18,25 +18,6 @@ PHASES = (
 )
 TARGETS = ("model", "population")
 
-# A user's own model: scores and matrices of a localising pass together.
-_OWN = {"localise": (0.32 / 9.0,) * 9, "slope": (0.08,), "measure": (0.15,) * 4}
-# For the population's coefficients, by the same ratio; the measurements have the rest.  Where the ratio is large noise
-# hides directions, along which intervals are many times as wide: the matrices have most of the budget there.  Chosen by
-# the mean logarithm of interval scores on the seen half of bench/coverage/real_responses.py.
-_POPULATION: tuple[tuple[float, dict[str, tuple[float, ...]]], ...] = (
-    (0.03, {"geometry": (0.02, 0.03, 0.04, 0.06, 0.08), "bread": (0.4,), "sizes": (0.03,), "meat": (0.03,)}),
-    (0.014, {"geometry": (0.03, 0.05, 0.08, 0.12), "bread": (0.22,), "sizes": (0.03,), "meat": (0.05,)}),
-    (0.004, {"geometry": (0.02, 0.03, 0.05), "bread": (0.12,), "sizes": (0.03,), "meat": (0.07,)}),
-    (0.0, {"geometry": (0.02, 0.03, 0.04), "bread": (0.08,), "sizes": (0.04,), "meat": (0.09,)}),
-)
-_LENGTHS, _POPULATION_LOCALISE = (0.012,), (0.0135,) * 4  # of the budget, as above
-_RARE = 0.006  # of the budget: which stretched directions are those of few records, told by thousands of others
-# Of a model as code: passes with scores and matrices, which find the coordinates as well; two thirds of those of _OWN.
-_OWN_LOCALISE = (0.024,) * 9
-_CLUSTERS = 0.04  # of the budget: the sizes of the sums of clusters, as of scores
-_STRATA = 0.04  # of the budget, as that: the sums of scores by stratum
-_POPULATION_MEASURE = (0.1, 0.2, 0.7)  # of what is left, to each measurement of the scores
-
 
 @dataclass(frozen=True, kw_only=True)
 class NewtonPlan(StoredPlan):
@@ -185,7 +166,8 @@ def phases_of(
 ) -> tuple[str, ...]:
     """Return the phases of a model's run, in order."""
     if isinstance(model, OwnModel):
-        return tuple(_OWN) if target == "model" else ("localise", "lengths", "bread", "sizes", "measure", "meat")
+        rest = ("slope", "measure") if target == "model" else ("lengths", "bread", "sizes", "measure", "meat")
+        return ("localise", *rest)
     begin = ("scale", "means", "geometry")
     phases: tuple[str, ...]
     if target == "model":
@@ -215,9 +197,9 @@ def default_passes(
     """Return the default shares of each phase, from public numbers alone."""
     if isinstance(model, OwnModel):
         if target == "model":
-            return dict(_OWN)
+            return {"localise": tuning.OWN.localise, "slope": tuning.OWN.slope, "measure": tuning.OWN.measure}
         shares = _matrices(noise_multiplier * model.n_params / n_records)
-        shares = {**shares, "localise": _OWN_LOCALISE, "lengths": _LENGTHS}
+        shares = {**shares, "localise": tuning.POPULATION.own_localise, "lengths": tuning.POPULATION.lengths}
         return _measured_last(shares, phases_of(model, target))
     ratio = noise_multiplier * model.n_coef / n_records
     if target == "population":
@@ -237,12 +219,14 @@ def default_passes(
 
 def _matrices(ratio: float) -> dict[str, tuple[float, ...]]:
     """Return the shares of the population's matrices and sizes, by the noise times parameters per record."""
-    return next(shares for least, shares in _POPULATION if ratio >= least)
+    return next(shares for least, shares in tuning.POPULATION.matrices if ratio >= least)
 
 
 def _for_population(model: GeneralizedLinearModel, noise: float, *, clusters: bool) -> dict[str, tuple[float, ...]]:
-    begin = {"scale": (_scale_share(noise),), "rare": (_RARE,), "lengths": _LENGTHS, "localise": _POPULATION_LOCALISE}
-    shares = begin | _matrices(noise * model.n_coef) | {"clusters": (_CLUSTERS,), "strata": (_STRATA,)}
+    chosen = tuning.POPULATION
+    begin = {"scale": (_scale_share(noise),), "rare": (chosen.rare,), "lengths": chosen.lengths}
+    begin |= {"localise": chosen.localise, "clusters": (chosen.clusters,), "strata": (chosen.strata,)}
+    shares = begin | _matrices(noise * model.n_coef)
     if model.residual_link is not None:
         shares |= {"localise": tuning.TUNING.sloped_localise, "scale": (tuning.TUNING.counted_scale,)}
     phases = phases_of(model, "population", clusters=clusters)
@@ -252,7 +236,7 @@ def _for_population(model: GeneralizedLinearModel, noise: float, *, clusters: bo
 def _measured_last(shares: Mapping[str, tuple[float, ...]], phases: tuple[str, ...]) -> dict[str, tuple[float, ...]]:
     """Return the shares of the phases, in order; the measurements have the rest."""
     rest = 1.0 - math.fsum(share for phase in phases for share in shares.get(phase, ()))
-    measure = tuple(rest * share for share in _POPULATION_MEASURE)
+    measure = tuple(rest * share for share in tuning.POPULATION.measure)
     return {phase: measure if phase == "measure" else shares[phase] for phase in phases}
 
 

@@ -26,23 +26,12 @@ from dpinfer.mechanism.newton.joint import (
 )
 from dpinfer.mechanism.newton.pass_records import NoisySum, Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
+from dpinfer.models import tuning as common
 from dpinfer.models.clipping import SIZE_EDGES, SizeShares, chi_mean, clips_of, combined, mallows_moment
 from dpinfer.models.likely_records import Curves, LikelyRecords
 from dpinfer.models.whitening import steady_solve
 from dpinfer.release.newton.regression import spread_of_counts
 
-_FLOOR = 0.7  # eigenvalues of a noisy matrix are at least this share of the norm that its noise has
-# A direction is stretched if features vary there by less than 1 / _STRETCHED of their declared size; 2 to 10.  Few
-# records make it up if records, shortened to the square _SHORT, have less than _ORDINARY of normal features' moment
-# along it, by two standard deviations of the noise; 1 to 3, 0.2 to 0.5.  Chosen on Adult with 25 coefficients and on
-# half of 40 simulated tables with rare categories; no seen cell of bench/coverage/real_responses.py has such a one.
-_STRETCHED, _SHORT, _ORDINARY = 4.0, 3.0, 0.3
-_CLIP = 3.0  # of a score while it localises, in units of what is usual
-_SCALE_UNIT = 1.6  # as scale_unit of tuning.py
-_SCALE_WEIGHT = 0.25  # squared norm of the scale score over that of the score
-_LEAST_STEP, _LARGEST_STEP = 0.03, 2.0  # of the residuals' scale, from one pass to the next
-_EXPLAINED = 0.1  # of the residuals' scale is left by a step, at least
-_MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is clipped there
 _SWEEPS = 4  # weights of scores depend on the zero, and the zero on them
 _OF_THE_MODEL = ("localise_clip", "localise_residual_bound")  # of scores that are centred by the model
 
@@ -63,7 +52,7 @@ class Coordinates:
         found = self.position
         for _ in range(_SWEEPS):
             away = np.mean(np.square(found - at), axis=1)
-            weight = 1.0 / (np.square(noise) + _MODEL_ERROR**2 * away)
+            weight = 1.0 / (np.square(noise) + tuning.TUNING.score_error**2 * away)
             precision, target = self.prior_precision, np.zeros_like(found)
             for share, point, said in zip(weight, at, value, strict=True):
                 slope = self.curves.slope(0.5 * (point + found))
@@ -156,13 +145,14 @@ class PopulationNewton:
         """
         onward, units = geometry.onward.transform @ geometry.transform, np.sqrt(self.model.second_moments)
         left, stretch, _ = np.linalg.svd(onward * units)
-        m = max(int(np.count_nonzero(stretch > _STRETCHED)), 1)
+        m = max(int(np.count_nonzero(stretch > tuning.POPULATION.stretched)), 1)
         along = np.ascontiguousarray(left[:, :m].T @ onward)
-        bound = math.sqrt(_SHORT)
+        bound = math.sqrt(tuning.POPULATION.short)
         released = passes.noisy_sum("rare", SecondMoments(along, bound))
         moments, stddev = smat(released.values, m) / self.n_records, released.stddev / self.n_records
-        ordinary = np.diag(moments) + 2.0 * stddev >= _ORDINARY * mallows_moment(m, bound)
-        kept = np.where(np.append(ordinary, np.ones(self.d - m, bool)), 1.0, np.minimum(_STRETCHED / stretch, 1.0))
+        ordinary = np.diag(moments) + 2.0 * stddev >= tuning.POPULATION.ordinary * mallows_moment(m, bound)
+        held = np.minimum(tuning.POPULATION.stretched / stretch, 1.0)
+        kept = np.where(np.append(ordinary, np.ones(self.d - m, bool)), 1.0, held)
         arrays: dict[str, FloatArray | float] = {
             "rare_transform": along,
             "rare": moments,
@@ -185,7 +175,7 @@ class PopulationNewton:
         released = passes.noisy_sum("bread", self._curvatures(transform, weights, bound**2))
         matrix, stddev = smat(released.values, d) / self.n_records, released.stddev / self.n_records
         values, vectors = np.linalg.eigh(matrix)
-        floored = np.maximum(values, _FLOOR * stddev * math.sqrt(2.0 * d)) / sizes.kept(bound / usual)
+        floored = np.maximum(values, common.TUNING.floor * stddev * math.sqrt(2.0 * d)) / sizes.kept(bound / usual)
         white = np.asarray((vectors / np.sqrt(floored)).T @ transform, dtype=np.float64)
         arrays: dict[str, FloatArray | float] = {
             "lengths": counted.values,
@@ -210,13 +200,15 @@ class PopulationNewton:
     ) -> tuple[dict[str, FloatArray], float]:
         """Take steps with scores of the residuals' size; return their releases, and that size."""
         d, scale = self.d, spread
-        centre = float(chi_mean(_SCALE_UNIT))
+        chosen = tuning.POPULATION
+        centre = float(chi_mean(tuning.TUNING.scale_unit))
         positions, scores, stddevs, bounds, scale_scores, scale_stddevs, units = [], [], [], [], [], [], []
         for index in self.plan.indices("localise"):
-            clip = _CLIP * math.sqrt(d) * scale
-            weight = clip * math.sqrt(_SCALE_WEIGHT) / max(centre, 1.0 - centre)
-            bound = clip * math.sqrt(1.0 + _SCALE_WEIGHT)
-            query = JointScores(white, white.T @ where.position, self.link, bound, weight, _SCALE_UNIT * scale, centre)
+            clip = chosen.clip * math.sqrt(d) * scale
+            weight = clip * math.sqrt(chosen.scale_weight) / max(centre, 1.0 - centre)
+            bound = clip * math.sqrt(1.0 + chosen.scale_weight)
+            unit = tuning.TUNING.scale_unit * scale
+            query = JointScores(white, white.T @ where.position, self.link, bound, weight, unit, centre)
             released = self._shares(passes.noisy_sum(self.plan.phases[index], query))
             positions.append(where.position)
             scores.append(released.values[:-1])
@@ -224,12 +216,12 @@ class PopulationNewton:
             bounds.append(bound)
             scale_scores.append(float(released.values[-1]) / weight)
             scale_stddevs.append(released.stddev / weight)
-            units.append(_SCALE_UNIT * scale)
+            units.append(unit)
             where.add(scores[-1], released.stddev)
-            least = max(_LEAST_STEP, 2.0 * scale_stddevs[-1])
-            here = scale * min(max((scale_scores[-1] + centre) / centre, least), _LARGEST_STEP)
+            least = max(chosen.least_step, 2.0 * scale_stddevs[-1])
+            here = scale * min(max((scale_scores[-1] + centre) / centre, least), chosen.largest_step)
             moved = float(np.sum(np.square(where.position - positions[-1]))) if len(positions) == 1 else 0.0
-            scale = math.sqrt(max(here**2 - moved, (_EXPLAINED * here) ** 2))
+            scale = math.sqrt(max(here**2 - moved, (chosen.explained * here) ** 2))
         where.begin_again()
         return {
             "localise_positions": np.array(positions),

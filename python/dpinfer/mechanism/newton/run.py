@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any, Protocol
 
 import numpy as np
@@ -161,6 +160,7 @@ def run_newton(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
     given.check_ledger(ledger)
+    chosen = {"tuning": tuning.recorded(own=isinstance(model, OwnModel), population=plan.target == "population")}
     units: dict[str, Any] = {"unit": unit.to_dict(n_records)} if isinstance(unit, Units) else {}
     persons = isinstance(model, PersonModel)
     n_rows = n_records if unit is None or persons else unit.n_rows(n_records)
@@ -174,6 +174,7 @@ def run_newton(
             "n_records": n_records,
             "response_scale": response_scale,
             **units,
+            **chosen,
             **given.to_dict(),
         }
 
@@ -193,9 +194,8 @@ def run_newton(
             arrays = algorithm.run(Passes(private, plan, records, report=control.report, max_rows=max_rows))
         # A checkpoint stays until the sites know of the end of the session.
         told = records.close(plan)
-    settings: dict[str, Any] = {"mechanism": "newton", "version": __version__, "plan": plan.to_dict(), **units, **told}
-    if plan.target == "model" and not isinstance(model, OwnModel):
-        settings["tuning"] = asdict(tuning.TUNING)
+    settings: dict[str, Any] = {"mechanism": "newton", "version": __version__, "plan": plan.to_dict()}
+    settings |= units | chosen | told
     if left:
         settings["steadied"] = len(left)
         warnings.warn(

@@ -14,10 +14,10 @@ from dpinfer.mechanism.newton.contributions import FeatureMeans, Query, SecondMo
 from dpinfer.mechanism.newton.glm import learn_geometry
 from dpinfer.mechanism.newton.linear import best_clip
 from dpinfer.mechanism.newton.own_bounds import NormalPosterior, simulate_bounds, simulate_shift, symmetric_inverse_root
-from dpinfer.mechanism.newton.own_model import TALLY_SHARE
 from dpinfer.mechanism.newton.own_population import OwnCurvatures
 from dpinfer.mechanism.newton.pass_records import NoisySum
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
+from dpinfer.models import tuning as common
 from dpinfer.models.clipping import (
     SIZE_EDGES,
     SizeShares,
@@ -29,7 +29,7 @@ from dpinfer.models.clipping import (
 )
 from dpinfer.models.likely_records import PredictorLaw
 from dpinfer.models.likely_records import best_clip as choose_clip
-from dpinfer.models.whitening import FLOOR, shrink_moments
+from dpinfer.models.whitening import shrink_moments
 
 _POINTS = 8  # parameters from the prior: a plan's time is proportional to them
 _SHIFTED, _ROWS = 3, 500  # those of them with a simulated shift, and rows: seconds of a plan (docs/any-model.md)
@@ -249,7 +249,8 @@ def widest_newton(
     # The slope of the scores, or the bread, is the last measurement of directions.
     for at in (*plan.indices("slope"), *plan.indices("bread")):
         last = max(last, plan.noise_multipliers[at] * learned.bound**2 / n_records)
-    hidden = min(1.0, _RESOLVED * spread * last) * float(np.prod(np.minimum(1.0, FLOOR * spread * noise[:-1])))
+    seen = np.minimum(1.0, common.TUNING.floor * spread * noise[:-1])
+    hidden = min(1.0, _RESOLVED * spread * last) * float(np.prod(seen))
     precision = n_records * information * hidden * np.asarray(model.second_moments)
     return float(np.median(np.sqrt(1.0 + precision * model.prior_scale**2)))
 
@@ -414,7 +415,7 @@ def predict_own_newton(model: OwnModel, plan: NewtonPlan, n_records: int) -> tup
     rng = np.random.default_rng(_SANDWICH_SEED)
     prior = model.parameters
     measured = math.fsum(plan.shares[index] for index in plan.indices("measure"))
-    noise = plan.noise_multiplier / math.sqrt(measured * (1.0 - TALLY_SHARE))
+    noise = plan.noise_multiplier / math.sqrt(measured * (1.0 - tuning.OWN.tally_share))
     widths: list[FloatArray] = []
     shifts: list[float] = []
     for _ in range(_POINTS):

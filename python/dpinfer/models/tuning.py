@@ -1,0 +1,59 @@
+"""What was chosen of the arithmetic that runs, posteriors and plans share: every number, its range, what chose it.
+
+Each comment gives meaning; range; script.  "Scope": the seen half of bench/coverage/newton_scope.py, whose part
+``ablate`` prints what coverage and width are without each.  "Responses": the seen half of
+bench/coverage/real_responses.py; "by hand": the same cells, before there were halves.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Chosen numbers of noisy second moments and of noisy shares of records by size."""
+
+    # of the expected trace: the centre is positive where noise makes the trace negative; 0.01 to 0.2; Scope
+    least_trace: float = 0.05
+    least_energy: float = 0.02  # of the noise's, for a matrix that shows no spread of its own; 0 to 0.1; Scope
+    floor: float = 0.7  # of sqrt(2 d) errors of an entry, the largest eigenvalue of noise alone; 0.3 to 1; Scope
+    relative_floor: float = 5e-4  # of the mean eigenvalue, where there is hardly any noise; 0 to 0.01; Scope
+    # share of the floor that is added to the eigenvalues of what stands for the matrix; 0.1 to 1; Scope
+    kept_floor: float = 0.3
+    trace_floor: float = 0.15  # the same, of what the trace is expected to be; 0 to 0.5; Scope
+    # of an eigenvalue: the trace is that by which vectors are shortened, and rather too large; 0 to 1; Scope
+    trace_margin: float = 0.2
+    # mean weight of records of length B in one direction and of usual length in others; 0.5 to 1; Scope
+    weighted: float = 0.75
+    # of the predicted matrix: larger deficits are due to weights and not to noise; 0.2 to 0.5; Scope
+    lost: float = 0.3
+    # least eigenvalue, and level, of whitened moments, which are about 1; 0.03 to 0.3; not tuned: a guard
+    least_level: float = 0.1
+    # least eigenvalue of slopes of models as code, and of a bread, over the mean one; 0.02 to 0.2; by hand, on the
+    # models of bench/coverage/any_model.py
+    least_slope: float = 0.05
+    # sure, alone, far: standard deviations of its noise from where on a share counts beside one that does; alone, or
+    # with up to three that follow, less than two octaves beyond; and farther: few records far from the others, as where
+    # a response has an upper code.  Noise is taken for such in three of ten thousand histograms of normal errors;
+    # intervals are then wider by up to 2 ** (gap / 2); 1.5 to 3, 3 to 5, 4 to 6; by hand: Adult's capital gains, and
+    # normal errors (bench/coverage/real_responses.py far)
+    sure: float = 2.0
+    alone: float = 4.0
+    far: float = 4.8
+    # noise of a share that hides sizes; 0.02 to 0.1; Responses: a quarter of the fullest interval of normal scores
+    hidden_sizes: float = 0.05
+    # hidden: shares of the records that noise may hide in the next two intervals; 0.1 to 0.5; Responses
+    hidden: tuple[float, ...] = (0.4, 0.2)
+    # relative, of a mean square: sizes differ within half an octave, and at another point; 0 to 0.2; not tuned
+    square_error: float = 0.1
+    # clip of the first score over that of the others: the difference shows the direction of a tail; 0.3 to 0.7;
+    # Responses
+    first_clip: float = 0.5
+    # standard deviation of the binary logarithm of the clipped part's prior variance; 1 to 4; Responses
+    factor_spread: float = 2.0
+    # alike, one_way: correlation of the mean directions of the parts that two clips take off, and share of the clipped
+    # part that points one way; 0.5 to 1; by hand
+    alike: float = 0.8
+    one_way: float = 0.5
+
+
+TUNING = Tuning()

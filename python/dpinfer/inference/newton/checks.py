@@ -58,11 +58,6 @@ def check_newton_request(request: OwnPopulationRequest, planned: PlannedRelease)
         raise TypeError(f"model must be the regression of the release, got {type(model).__name__}")
 
 
-_LEVEL = 0.01  # false-positive rate on true models, which bench/coverage/real_responses.py measures
-_INDEPENDENT = 0.5  # share of the entries of a matrix that vary by themselves
-_MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is clipped there
-
-
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """What a robust and a model-based fit differ by."""
@@ -82,13 +77,14 @@ class Comparison:
 
     def __str__(self) -> str:
         what = "standard errors" if self.centres_pvalue is None else "standard errors and coefficients"
-        if self.pvalue >= _LEVEL:
+        if self.pvalue >= tuning.TUNING.level:
             return f"White's comparison of robust and model-based {what} finds no difference (p = {self.pvalue:.2g})."
         said = (
             f"The model is not true (White's comparison, p = {self.pvalue:.2g}): robust standard errors are "
             f"{self.ratios.min():.2f} to {self.ratios.max():.2f} times the model-based ones"
         )
-        if self.distances is not None and self.centres_pvalue is not None and 2.0 * self.centres_pvalue < _LEVEL:
+        level = tuning.TUNING.level
+        if self.distances is not None and self.centres_pvalue is not None and 2.0 * self.centres_pvalue < level:
             said += (
                 f", and coefficients with clipped residuals are up to {self.distances.max():.1f} standard errors away"
             )
@@ -123,7 +119,7 @@ def compare_widths(
     expected += sizes.fourth(bound) * (unit * d) ** 2 / release.n_records
     expected += (sizes.lost_square(bound) * unit) ** 2 * d
     found = float(np.sum(np.square(release.meat - level * bread)))
-    freedom = _INDEPENDENT * (0.5 * d * (d + 1) - (least_level is not None))
+    freedom = tuning.TUNING.independent * (0.5 * d * (d + 1) - (least_level is not None))
     back = np.linalg.inv(bread) @ release.score_transform
     robust = np.einsum("ji,jk,ki->i", back, meat, back)
     own = level * np.einsum("ji,ji->i", release.score_transform, back)
@@ -150,7 +146,7 @@ def compare_centres(
     """
     at, scores = release.localise_positions[1:], release.localise_scores[1:]
     away = np.mean(np.square(zero - at), axis=1)
-    weight = 1.0 / (np.square(release.localise_score_stddev[1:]) + _MODEL_ERROR**2 * away)
+    weight = 1.0 / (np.square(release.localise_score_stddev[1:]) + tuning.TUNING.step_error**2 * away)
     share = weight / np.sum(weight)
     gap = share @ (scores - (zero - at))
     near, far = share @ release.localise_bounds[1:] / release.size_unit, release.score_bound / release.size_unit

@@ -20,6 +20,7 @@ from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.request import OwnNewtonRequest, model_of
+from dpinfer.models import tuning as common
 from dpinfer.models.person_model import PersonModel
 from dpinfer.models.whitening import shrink_to_level
 from dpinfer.release import OwnNewtonRelease
@@ -29,8 +30,6 @@ __all__ = ["law_of_effects", "own_newton_posterior"]
 
 # Draws of the slope: at first, at most, and entries of matrices at most; sets whose differences show the error.
 _DRAWS, _MOST_DRAWS, _MOST_ENTRIES, _SETS = 1000, 32_000, 10_000_000, 8
-_LEAST_EIGENVALUE = 0.05  # of a slope, over their mean: as in the run (mechanism/newton/own_model.py)
-_FAR = 2.0  # standard deviations
 # Squared error of a slope's entry from eight draws of each record, over its level, for one record: of normal scores.
 _SLOPE_ERROR = 2.0 / 8.0
 _EFFECTS = ("the intercept", "the slope")
@@ -138,7 +137,7 @@ def _laws(
     most = _DRAWS if bounded else int(np.clip(_MOST_ENTRIES // n**2, _DRAWS, _MOST_DRAWS)) // _SETS * _SETS
     while True:
         drawn = shrunken + spread * _symmetric_normal(rng, min(max(_DRAWS, 3 * len(slopes)), most - len(slopes)), n)
-        slopes = np.concatenate((slopes, at_least(drawn, _LEAST_EIGENVALUE * level)))
+        slopes = np.concatenate((slopes, at_least(drawn, common.TUNING.least_slope * level)))
         location, precisions, data = _given_slopes(release, slopes, noise, 1.0, flat)
         within = np.diagonal(np.linalg.inv(precisions), axis1=1, axis2=2)
         if len(slopes) >= most or np.max(mixture_error(location, within, _SETS).quantile) < tuning.TUNING.aim:
@@ -177,7 +176,7 @@ def _not_arrived(release: OwnNewtonRelease, location: FloatArray, inside: FloatA
     """Return the mean square of how far the last measurement was from the posterior's centre, 0 if that is not far."""
     variance = inside + location.var(axis=0)
     square = float(np.mean((location.mean(axis=0) - release.positions[-1]) ** 2 / variance))
-    return square if square > _FAR**2 else 0.0
+    return square if square > tuning.TUNING.clear**2 else 0.0
 
 
 def _given_slopes(
@@ -212,11 +211,6 @@ def _symmetric_normal(rng: np.random.Generator, size: int, n: int) -> FloatArray
     return upper + np.swapaxes(np.triu(upper, 1), 1, 2)
 
 
-_SATURATED = 0.5  # of the way from the expected slope to the largest possible one
-_MANY = 2.0  # times the declared number of records, or a share of one over it
-_BEYOND = 0.5  # share of the first scores that are longer than the largest edge
-
-
 @dataclass(frozen=True)
 class OwnChecks:
     """Results of the checks; nan without data in the release."""
@@ -235,18 +229,19 @@ class OwnChecks:
     def warnings(self) -> dict[str, str]:
         """Failed checks, by name."""
         found = {}
-        if self.saturation > max(_SATURATED, tuning.TUNING.sure * self.saturation_stddev):
+        if self.saturation > max(tuning.TUNING.own_saturated, tuning.TUNING.sure * self.saturation_stddev):
             found["features"] = (
                 "the features are far larger than the declared ones: standardise the columns by public numbers, or "
                 "give features= like them"
             )
-        if self.beyond > _BEYOND:
+        if self.beyond > tuning.TUNING.own_beyond:
             found["scores"] = (
                 "scores are far larger than those of made-up records: standardise the columns and the responses by "
                 "public numbers, or give features= like them"
             )
         noise = tuning.TUNING.sure * self.count_stddev
-        if self.count - noise > _MANY or self.count + noise < 1.0 / _MANY:
+        many = tuning.TUNING.many
+        if self.count - noise > many or self.count + noise < 1.0 / many:
             found["n_records"] = (
                 f"{max(self.count, 0.0):.2g} times n_records were counted (noise {self.count_stddev:.1g}), and all "
                 "bounds were chosen for n_records: give the number of records"

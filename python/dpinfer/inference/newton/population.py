@@ -28,22 +28,9 @@ from dpinfer.release.newton.regression import PopulationSums
 
 __all__ = ["population_posterior", "residual_prior_variance"]
 
-_RESOLVED = 2.0  # an eigenvalue of the bread over the largest of noise alone
-# Four times as many until the error is below _ACCURATE; batches show it.
+# Four times as many until the error, which batches show, is below `Tuning.error`.
 _DRAWS, _TRIES, _BATCHES = 200, 5, 10
-_ACCURATE = 0.05  # Monte Carlo error of a quantile, in posterior standard deviations
-_LEAST_CURVATURE = 0.1  # of what whitened directions have
-_LEAST_MEAT = 0.1  # of its mean eigenvalue
-_KEPT_MEAT = 0.02  # least share of the noise's energy that counts as the meat's own
-_SHARES_ERROR = 0.7  # relative, of a variance made of shares of sizes
-_MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is clipped there
 _SWEEPS = 6  # weights of scores depend on the zero, and the zero on them
-# Shift by the clip that causes a warning, in sampling errors: few cells that cover enough have it.
-_BIASED = 1.5
-# Kurtosis of the records' lengths over that of normal features, and share of their square that the bread's bound takes:
-# all three by the seen half of bench/coverage/real_responses.py.
-_LONG, _LOST = 4.0, 0.1
-_DOMINATED = 3.0  # eigenvalue of the bread, in coordinates that whiten shortened features
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +76,7 @@ class _Population:
         found = at[-1]
         for _ in range(_SWEEPS):
             said = self._scores_at(found, bread)
-            away = np.diag(_MODEL_ERROR**2 * np.mean(np.square(found - at), axis=1))
+            away = np.diag(tuning.TUNING.step_error**2 * np.mean(np.square(found - at), axis=1))
             away *= 1.0 if self.dependent else pointed(away, noise + clipped, said, 1.0)
             clipped = pointed(self.clipped, noise + away, said) * self.clipped
             covariance = noise + away + clipped
@@ -165,15 +152,15 @@ class _Population:
             noisy = np.asarray(noisy + lost * np.eye(d))
         if self.between is not None:
             noisy, stddev = self.between.taken_off(noisy, stddev)
-        level = max(float(np.trace(noisy)) / d, _LEAST_MEAT * self.usual_variance)
+        level = max(float(np.trace(noisy)) / d, common.TUNING.least_level * self.usual_variance)
         away = noisy - level * np.eye(d)
         energy = float(np.sum(np.square(away))) / (0.5 * d * (d + 1)) - stddev**2
-        energy = max(energy, _KEPT_MEAT * stddev**2)
+        energy = max(energy, common.TUNING.least_energy * stddev**2)
         share = energy / (energy + stddev**2)
         remaining = math.sqrt(share) * stddev
         if self.between is not None:
             remaining = math.hypot(remaining, self.between.stddev)
-        return at_least(level * np.eye(d) + share * away, _LEAST_MEAT * level), remaining
+        return at_least(level * np.eye(d) + share * away, common.TUNING.least_level * level), remaining
 
     @property
     def usual_variance(self) -> float:
@@ -190,7 +177,7 @@ class _Population:
         if self.dependent or effect is None:
             # Scores are sums over units or clusters, or weighted records: for residuals, their size during the steps.
             usual = release.size_unit**2 * self.scores_per_row / d
-            return usual, _SHARES_ERROR * usual
+            return usual, tuning.TUNING.shares_error * usual
         if getattr(self.model, "fit_intercept", False):
             constant = np.linalg.solve(release.score_transform.T, np.eye(d)[-1])
             square = float(constant @ constant)
@@ -201,9 +188,9 @@ class _Population:
         bound = release.score_bound / release.size_unit
         lost = self.sizes.lost_square(bound) * release.size_unit**2 / d / effect
         value += lost
-        first, second = noise**2 + lost**2, (_SHARES_ERROR * guess) ** 2
+        first, second = noise**2 + lost**2, (tuning.TUNING.shares_error * guess) ** 2
         variance = (value / first + guess / second) / (1.0 / first + 1.0 / second)
-        variance = max(variance, _LEAST_MEAT * guess)
+        variance = max(variance, common.TUNING.least_level * guess)
         sampling = variance**2 * max(self.sizes.kurtosis - 1.0, 2.0) / release.n_records
         return variance, math.sqrt(1.0 / (1.0 / first + 1.0 / second) + sampling)
 
@@ -247,7 +234,7 @@ class _Population:
         if rng is not None:
             noise = _symmetric(rng, size, release.n_coef, release.bread_stddev)
             grown = 1.0 + (grown - 1.0) * rng.uniform(0.0, 2.0, size=grown.shape)
-        return at_least(grown * (onward @ (release.bread + noise) @ onward.T), _LEAST_CURVATURE)
+        return at_least(grown * (onward @ (release.bread + noise) @ onward.T), common.TUNING.least_level)
 
     def draw(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return mean, precision and sampling covariance of the weights for draws of bread and meat."""
@@ -255,7 +242,7 @@ class _Population:
         curvature = self.curvatures(size, rng)
         meat, left = self.meat
         meats = meat + _symmetric(rng, size, d, left)
-        meats = at_least(meats, _LEAST_MEAT * float(np.trace(meat)) / d)
+        meats = at_least(meats, common.TUNING.least_level * float(np.trace(meat)) / d)
         at, weight, covariance = self.zero
         missed = np.tensordot(weight, self._scores_at(at, curvature), axes=1)
         change = self.curves.change(at)
@@ -272,7 +259,7 @@ class _Population:
     @cached_property
     def n_unresolved(self) -> int:
         """Number of directions in which noise hides the bread."""
-        least = _RESOLVED * self.release.bread_stddev * math.sqrt(2.0 * self.release.n_coef)
+        least = tuning.TUNING.unresolved * self.release.bread_stddev * math.sqrt(2.0 * self.release.n_coef)
         return int(np.count_nonzero(np.linalg.eigvalsh(self.release.bread) < least))
 
     @cached_property
@@ -286,7 +273,7 @@ class _Population:
         release, sizes, meat = self.release, self.sizes, self.meat[0]
         if not (isinstance(self.model, LinearRegression) and isinstance(release, PopulationRelease)):
             return compare_widths(release, sizes, draws, bread, meat, None)
-        widths = compare_widths(release, sizes, draws, bread, meat, _LEAST_MEAT * self.usual_variance)
+        widths = compare_widths(release, sizes, draws, bread, meat, common.TUNING.least_level * self.usual_variance)
         if len(release.localise_scores) < 2:
             return widths
         at, weight, _ = self.zero
@@ -319,14 +306,15 @@ class _Population:
         sampling = math.sqrt(float(np.trace(self.meat[0])) / self.release.n_coef / self.release.n_records)
         values = np.linalg.eigvalsh(self.release.bread)
         noise = self.release.bread_stddev * math.sqrt(2.0 * self.release.n_coef)
-        long = self.lengths.kurtosis > _LONG * (1.0 + 2.0 / self.release.n_coef)
+        long = self.lengths.kurtosis > tuning.TUNING.long * (1.0 + 2.0 / self.release.n_coef)
         lost = 1.0 - self.lengths.kept(self.release.bread_bound / self.release.length_unit)
-        if values[-1] - noise > _DOMINATED * max(np.median(values), noise) or (long and lost > _LOST):
+        few = values[-1] - noise > tuning.TUNING.dominated * max(np.median(values), noise)
+        if few or (long and lost > tuning.TUNING.lost):
             found["leverage"] = (
                 "few records determine a combination of the coefficients: the privacy noise hides their effect, and "
                 "its interval may be too narrow: use closer bounds, or transform the column with the longest tail"
             )
-        if math.sqrt(self.zero[1] @ self.clipped @ self.zero[1]) > _BIASED * sampling:
+        if math.sqrt(self.zero[1] @ self.clipped @ self.zero[1]) > tuning.TUNING.biased * sampling:
             found["clip"] = "scores have a longer tail than the budget can follow: intervals allow for the clipped part"
         if self.sizes.far:
             found["far"] = "few records are far from all others, and intervals are wide to keep their effect"
@@ -415,7 +403,7 @@ def _theta(population: _Population, seed: int) -> tuple[DrawnTheta, MixtureError
     """Return the distribution of the parameters, its error, and the p-value of the weights' size under the prior."""
     for more in range(_TRIES):
         found = _drawn(population, _DRAWS * 4**more, seed)
-        if found[1].quantile.max() < _ACCURATE:
+        if found[1].quantile.max() < tuning.TUNING.error:
             break
     return found
 

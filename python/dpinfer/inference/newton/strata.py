@@ -6,11 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-
-# A stratum counts if its number of scores is so many standard deviations of its noise, so that dividing by it is safe,
-# and at least so much of the mean one; the sums of smaller ones are mostly noise.
-_SEEN_STRATUM, _LEAST_STRATUM = 6.0, 0.1
-_BEYOND = 2.0  # standard deviations beyond the noise of the largest direction, for a direction to count
+from dpinfer.inference.newton import tuning
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +34,13 @@ class BetweenStrata:
     def of(cls, sums: FloatArray, shares: FloatArray, noise: float, counted: float, n_records: int) -> "BetweenStrata":
         """Return it from noisy sums (H, d) and numbers of scores (H,), both over `n_records`, and their noise."""
         d = sums.shape[1]
-        kept = shares > max(_SEEN_STRATUM * counted, _LEAST_STRATUM * float(np.mean(np.append(shares, 0.0))))
+        usual = float(np.mean(np.append(shares, 0.0)))
+        kept = shares > max(tuning.TUNING.seen_stratum * counted, tuning.TUNING.least_stratum * usual)
         sums, own = sums[kept] / np.sqrt(shares[kept])[:, None], noise**2 / shares[kept]
         values, vectors = np.linalg.eigh(sums.T @ sums)
         most = math.sqrt(float(np.max(own, initial=0.0)))
-        # The largest singular value of noise alone is beyond this with probability exp(-_BEYOND**2 / 2) at most.
-        edge = math.sqrt(float(np.sum(own))) + (math.sqrt(d) + _BEYOND) * most
+        # The largest singular value of noise alone is beyond this with probability exp(-clear**2 / 2) at most.
+        edge = math.sqrt(float(np.sum(own))) + (math.sqrt(d) + tuning.TUNING.clear) * most
         clear = values > edge**2 if kept.any() else np.zeros(d, bool)
         usual = float(np.sum(own)) / max(len(own), 1)
         left = np.where(clear, values - float(np.sum(own)) - (d - 1) * usual, 0.0)

@@ -1,4 +1,10 @@
-"""What was chosen of the posterior of a private Newton run: every number, its range, and what chose it."""
+"""What was chosen of the posterior of a private Newton run: every number, its range, and what chose it.
+
+Each comment gives meaning; range; script.  "Scope": the seen half of bench/coverage/newton_scope.py, whose part
+``ablate`` prints what coverage, width and time are without each.  "Warnings": the seen half of
+bench/coverage/newton_warnings.py.  "Responses": the seen half of bench/coverage/real_responses.py.  "People":
+bench/coverage/people.py.
+"""
 
 from dataclasses import dataclass
 
@@ -7,16 +13,13 @@ __all__ = ["TUNING", "Tuning"]
 
 @dataclass(frozen=True)
 class Tuning:
-    """Chosen numbers of the posterior.
-
-    "Scope" is the seen half of the design of bench/coverage/newton_scope.py; its part ``ablate`` prints what coverage,
-    width and time are without each.  "Warnings" is the seen half of bench/coverage/newton_warnings.py.
-    """
+    """Chosen numbers of the posterior."""
 
     # last scores that the posterior reads, 1 to all; Scope, and responses far from zero (derivations/
     # private-newton.md): with earlier ones true models were warned of
     scores: int = 3
-    # error of a step's score over its mean, where a scale is learned; 0 to 0.5; not tuned: the run's own
+    # error of a step's score over its mean, where a scale is learned, and of the population's, which is clipped far
+    # from its zero; 0 to 0.5; not tuned: the run's own
     step_error: float = 0.2
     # relative error granted to the slope of a score, which is that of a model; 0 to 0.2; Scope
     slope_error: float = 0.05
@@ -30,13 +33,13 @@ class Tuning:
     # share of a score's sampling variance that it does not have in common with the last one's; 0 to 1; Scope
     sampling_share: float = 0.15
     # log_scale_shift, log_scale_stddev: the weak prior of log sigma: its mean less the log of the responses' spread,
-    # and its standard deviation, 95% of it over a factor of 3000; not tuned: wide
+    # and its standard deviation, 95% of it over a factor of 3000; -2 to 0, 1 to 3; not tuned: wide
     log_scale_shift: float = -1.0
     log_scale_stddev: float = 2.0
-    # least_spread, largest_spread: ends of the spread of entries over the mean eigenvalue; not tuned: wide
+    # least_spread, largest_spread: ends of the spread of entries over the mean eigenvalue; 0.001 to 2; not tuned: wide
     least_spread: float = 0.003
     largest_spread: float = 1.2
-    # least_centre, largest_centre: ends of the centre in the same units; not tuned: wide
+    # least_centre, largest_centre: ends of the centre in the same units; 0.02 to 10; not tuned: wide
     least_centre: float = 0.05
     largest_centre: float = 5.0
     # weights, of more of which all is taken for normal; 40 to 100; not tuned: 5 s, and memory; scope has at most 69
@@ -44,16 +47,16 @@ class Tuning:
     # the second moments are held positive definite where at least this share of draws is left; 0.05 to 0.2; Scope, seen
     # half: no release has a share between 0.07 and 0.13, and below far more draws would be needed
     definite: float = 0.1
-    # the error that is stated then where directions are hidden, in posterior standard deviations; Scope: 0.57 once
+    # the error that is stated then where directions are hidden, in posterior sd; 0.3 to 1; Scope: 0.57 once
     rough: float = 0.6
     # errors are drawn, not taken for normal, where what bends the scores moves weights by so many posterior standard
     # deviations, and where a direction is hidden; 0.005 to 0.02; Scope, seen half, eigenvalues of 1.5 to 40 times the
     # norm of noise: of 33 releases below it quantiles of the two differ by at most 0.04, of 30 above it by up to 0.58
     near_hidden: float = 0.01
-    # largest Monte Carlo error of a quantile, in posterior standard deviations, with nothing said; not tuned
+    # largest Monte Carlo error of a quantile, in posterior sd, with nothing said; 0.02 to 0.1; not tuned
     error: float = 0.05
-    aim: float = 0.045  # the error at which drawing ends: below `error`, as it is estimated; not tuned
-    # the same while draws cost little: of two standard errors and more few are then above `error`; not tuned
+    aim: float = 0.045  # the error at which drawing ends: below `error`, as it is estimated; 0.02 to 0.05; not tuned
+    # the same while draws cost little: of two such errors and more few are above `error`; 0.01 to 0.05; not tuned
     fine: float = 0.02
     # a direction is hidden where the eigenvalue is below so many times the norm of noise; 1 to 3; Warnings
     unresolved: float = 2.0
@@ -67,8 +70,8 @@ class Tuning:
     # beyond, below: share of the responses larger, smaller than the declared scale allows for; 0 to 0.5; Warnings
     beyond: float = 0.02
     below: float = 0.2
-    # where a fifth of the responses of a smooth law lies below an edge, 68% lie below so many times as much: normal and
-    # Cauchy laws
+    # where a fifth of the responses of a smooth law lies below an edge, 68% lie below so many times as much; 4 to 8;
+    # not tuned: normal and Cauchy laws
     spread_below: float = 6.0
     # far, tail: share `tail` of the responses beyond `far` times their 68% point; 2 to 8 and 0.005 to 0.1; Warnings
     far: float = 4.0
@@ -79,21 +82,46 @@ class Tuning:
     margin: float = 0.07
     # a score checks the model where the predictor's error is below so many noise variances; 1 to 10; Warnings
     near: float = 3.0
-    # an effect on the scale of a link before anything is known: the default of brms (Buerkner 2017)
+    # an effect on the scale of a link before anything is known; 1 to 10; not tuned: the default of brms (Buerkner 2017)
     large_on_link: float = 2.5
     # contradicted, wider, expected, widest: with a p-value of the weights' size below `contradicted` the population's
     # prior gets `wider` times as wide until it is above `expected`, at most `widest` times; 0.01 to 0.1, 4 to 64,
-    # 0.9 to 0.999, a million to a billion; the seen half of bench/coverage/real_responses.py, `widest` by a table of
-    # nearly equal columns
+    # 0.9 to 0.999, a million to a billion; Responses, `widest` by a table of nearly equal columns
     contradicted: float = 0.05
     wider: float = 16.0
     expected: float = 0.99
     widest: float = 16.0**6
     # pair_far, pair_ridge: a pair of effects of persons' binary responses, further than so many standard deviations
     # from zero, has a normal likelihood with so many times less ridge; 2 to 8 and 1 to 30; People
-    # (bench/coverage/people.py agree)
+    # (agree)
     pair_far: float = 4.0
     pair_ridge: float = 12.0
+    # level of the check of the population's model, a false-positive rate; 0.001 to 0.05; not tuned: Responses shows it
+    level: float = 0.01
+    independent: float = 0.5  # share of the entries of a matrix that vary by themselves; 0.3 to 1; Responses
+    shares_error: float = 0.7  # relative, of a variance that is made of shares of sizes; 0.3 to 1; Responses
+    # shift by the clip that causes a warning, in sampling errors; 1 to 3; Responses: few covering cells have it
+    biased: float = 1.5
+    # long, lost, dominated: of the check of features: kurtosis of the records' lengths over that of normal features,
+    # share of their square that the bread's bound takes, and eigenvalue of the bread in coordinates that whiten
+    # shortened features; 2 to 10, 0.05 to 0.3, 2 to 5; Responses
+    long: float = 4.0
+    lost: float = 0.1
+    dominated: float = 3.0
+    # seen_stratum, least_stratum: a stratum counts if its number of scores is so many standard deviations of its noise,
+    # and at least so much of the mean one; 3 to 10, 0.03 to 0.3; by hand: the sums of smaller ones are mostly noise
+    # (bench/coverage/survey.py --strata)
+    seen_stratum: float = 6.0
+    least_stratum: float = 0.1
+    # standard deviations from where on a direction of strata, or a shift of a model as code, counts; 1.5 to 3; not
+    # tuned: 5% of normal ones
+    clear: float = 2.0
+    # own_saturated, many, own_beyond: warnings of models as code: way from the expected slope to the largest possible
+    # one, number of records over the declared one, share of the first scores that are longer than the largest edge; 0.3
+    # to 0.9, 1.5 to 3, 0.3 to 0.7; Warnings (--model own)
+    own_saturated: float = 0.5
+    many: float = 2.0
+    own_beyond: float = 0.5
 
 
 TUNING = Tuning()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpinfer._arrays import FloatArray
+from dpinfer.inference.newton import tuning as posterior
 from dpinfer.mechanism.newton import NewtonPlan, tuning
 from dpinfer.mechanism.newton.contributions import FeatureMeans, Query, SecondMoments
 from dpinfer.mechanism.newton.glm import learn_geometry
@@ -36,7 +37,6 @@ _SHIFTED, _ROWS = 3, 500  # those of them with a simulated shift, and rows: seco
 _SANDWICH_RECORDS = 20_000  # simulated moments err by 1 / sqrt(20 000), 0.7%
 _OWN_RECORDS = 2000  # a plan's time is proportional to them
 _DRAWS = 16  # draws of the noise: the plan's time is proportional to them
-_LEAST = 0.05  # eigenvalue of a bread of the identity and its noise
 _SANDWICH_SEED = 20_261_123  # a date
 
 
@@ -142,7 +142,7 @@ def _widths(
     sampling = scores.T @ scores / len(scores) / n_records
     matrices = np.eye(d) + _symmetric(rng, d, bread * d * reach**2)
     values, vectors = np.linalg.eigh(matrices)
-    inverse = (vectors / np.maximum(values, _LEAST)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+    inverse = (vectors / np.maximum(values, common.TUNING.least_slope)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
     private = (inverse @ (sampling + added * np.eye(d)) @ inverse).mean(axis=0)
     prior = (root / np.square(prior_scale)) @ root.T
     widths = [np.diag(root.T @ np.linalg.inv(np.linalg.inv(found) + prior) @ root) for found in (private, sampling)]
@@ -179,8 +179,6 @@ _REFERENCE_RECORDS = 2000  # simulated moments err by 1 / sqrt(2000), 2%
 _GEOMETRIES = 4  # simulated runs in the average
 _SEED = 20_261_122  # a date
 _SPACING = 1.0 / 8.0  # of the table of responses, as in a run
-_LEAST_INNER = 0.1  # where noise as large as second moments hides directions; not tuned, a factor of 2.2 in width
-_RESOLVED = 2.0  # an eigenvalue over the largest that noise alone has, as the checks of a release count them
 
 
 def predict_newton(
@@ -250,7 +248,7 @@ def widest_newton(
     for at in (*plan.indices("slope"), *plan.indices("bread")):
         last = max(last, plan.noise_multipliers[at] * learned.bound**2 / n_records)
     seen = np.minimum(1.0, common.TUNING.floor * spread * noise[:-1])
-    hidden = min(1.0, _RESOLVED * spread * last) * float(np.prod(seen))
+    hidden = min(1.0, posterior.TUNING.unresolved * spread * last) * float(np.prod(seen))
     precision = n_records * information * hidden * np.asarray(model.second_moments)
     return float(np.median(np.sqrt(1.0 + precision * model.prior_scale**2)))
 
@@ -344,7 +342,7 @@ def _linear(model: GeneralizedLinearModel, plan: NewtonPlan, geometry: _Geometry
     information = information + np.eye(len(prior)) / model.prior_scale**2
     # E (I + E)**-2, E's eigenvalues a semicircle: the posterior does not shrink second moments, and some are small.
     reach = 2.0 * (len(prior) + 1.0) * geometry.noise**2
-    inner = math.sqrt(max(1.0 - reach, _LEAST_INNER))
+    inner = math.sqrt(max(1.0 - reach, common.TUNING.least_level))
     unknown = max(2.0 / (inner + inner**2), 1.0 + 0.75 * reach)
     return geometry.widening(unknown * np.linalg.inv(private) + sampling, prior, information)
 

@@ -13,6 +13,7 @@ import pkgutil
 import random
 import tempfile
 import time
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -28,6 +29,7 @@ from dpinfer.lab.replays import audit as replay
 from dpinfer.lab.replays.commands import BUDGET, COMMAND_OPTIONS, PUBLIC_FACTS, all_scenarios, command_scenario, files
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton import own_bounds, own_model
+from dpinfer.planning import tuning
 from dpinfer.planning.trace import settings
 
 SCENARIOS = all_scenarios()
@@ -76,7 +78,7 @@ def few_made_up_records():
     """Rough bounds of models of one's own, and short traces: whether a bit differs is asked, not how good it is."""
     with pytest.MonkeyPatch.context() as patch:
         fewest_passes = settings.fewest_passes
-        patch.setattr(settings, "_STEPS", (100,))
+        patch.setattr(tuning, "TUNING", replace(tuning.TUNING, steps=(100,)))
         patch.setattr(settings, "fewest_passes", lambda *given, slow: fewest_passes(*given, slow=False))
         for module, name, rows in (
             (own_model, "_ROWS", 300),

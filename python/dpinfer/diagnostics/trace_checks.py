@@ -4,8 +4,9 @@ import numpy as np
 
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.inference.posterior.monte_carlo import effective_draws
+from dpinfer.inference.trace import tuning
 from dpinfer.inference.trace.burn_in import choose_burn_in
-from dpinfer.inference.trace.checks import FALSE_POSITIVE_RATE, TraceCheck, check_statistics
+from dpinfer.inference.trace.checks import TraceCheck, check_statistics
 from dpinfer.inference.trace.scales.fisher import TiedTrace
 from dpinfer.models import model_from_dict
 from dpinfer.recipes import GradientSettings
@@ -20,7 +21,7 @@ def check_trace(
     release: GradientTrace,
     *,
     burn_in: str | float | int = "auto",
-    false_positive_rate: float = FALSE_POSITIVE_RATE,
+    false_positive_rate: float = tuning.TUNING.level,
     n_threads: int | None = None,
 ) -> TraceCheck:
     """Test noise level, linearity and settling of a released trace, and report the results in words.

@@ -6,16 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpinfer._validate import check_interval
+from dpinfer.planning import tuning
 
 MODEL, POPULATION = "model", "population"
 _WITHOUT_MODEL = "needs no true model (robust, HC-type)"
 _ROBUST = "the population's coefficients cost at most 60% of width"
-
-# Widths are predicted to about 15%: within a tenth, the fewest passes over the records decide.
-_ALIKE = 1.1
-# Up to which width the population's target is taken: `targets` and `small` of `bench/coverage/real_responses.py`, even
-# cells.  Where it is predicted 1.25 to 1.6 times as wide, the model's intervals cover too little in silence.
-_COST_OF_ROBUSTNESS = 1.6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +161,7 @@ def choose(
     models = [item for item in candidates if item.target == MODEL]
     for item in robust:
         twins = [other for other in models if other.method == item.method]
-        if twins and item.predicted_width <= _COST_OF_ROBUSTNESS * twins[0].predicted_width:
+        if twins and item.predicted_width <= tuning.TUNING.cost_of_robustness * twins[0].predicted_width:
             reason = "; ".join(filter(None, (f"assumes that the model is true; {_ROBUST}", twins[0].reason)))
             rest = [other for other in candidates if other is not twins[0]]
             preferred = replace(item, reason="; ".join(filter(None, (_WITHOUT_MODEL, item.reason))))
@@ -188,10 +183,10 @@ def choose(
         best, why = applying[0], "first of those for this model; no width is predicted"
     else:
         least = min(item.compared_width for item in predicted)
-        near = [item for item in predicted if item.compared_width <= _ALIKE * least]
+        near = [item for item in predicted if item.compared_width <= tuning.TUNING.alike * least]
         best = min(near, key=lambda item: item.n_passes)
         why = "narrowest" if len(near) == 1 else "fewest passes of those within 10% of the narrowest"
-        if any(item.predicted_width * _ALIKE < best.predicted_width for item in predicted):
+        if any(item.predicted_width * tuning.TUNING.alike < best.predicted_width for item in predicted):
             why += ", after an allowance for the others' assumptions"
     return tuple(replace(item, chosen=item is best, reason=_reason(item, best, why, asked)) for item in candidates)
 
@@ -207,7 +202,7 @@ def _reason(item: Candidate, best: Candidate, why: str, asked: str) -> str:
         return "; ".join(filter(None, (why, item.reason)))
     if not item.applies or asked != "auto" or not math.isfinite(item.predicted_width):
         return item.reason
-    if item.predicted_width > _ALIKE * best.predicted_width:
+    if item.predicted_width > tuning.TUNING.alike * best.predicted_width:
         compared = "wider"
     elif item.allowance > 1.0:
         compared = "not narrower by enough, given its assumptions"

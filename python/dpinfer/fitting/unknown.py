@@ -11,6 +11,7 @@ from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.accounting.ledger import check_account
 from dpinfer.errors import WeakGuaranteeWarning
 from dpinfer.mechanism import RandomSource, release_bounds, release_count
+from dpinfer.mechanism.unknowns import tuning
 from dpinfer.mechanism.unknowns.draws import QuantileSearch
 from dpinfer.mechanism.unknowns.plan import UnknownPlan, names_of, split_budget
 from dpinfer.mechanism.unknowns.releases import resolved_probability
@@ -18,9 +19,6 @@ from dpinfer.release import BoundsRelease
 from dpinfer.release.guarantee import Guaranteed, Part
 
 T = TypeVar("T")
-
-# Of the budget, in squares: as in plan_unknown.
-_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def split_arguments(
         n_labelled=0,
         target_epsilon=epsilon,
         target_delta=check_interval("delta", delta, 0.0, 1.0),
-        budget_share=_SHARE,
+        budget_share=tuning.TUNING.budget_share,
         adjacency=adjacency,
     )
 

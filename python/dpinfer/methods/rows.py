@@ -27,6 +27,7 @@ from dpinfer.methods.method import (
     Target,
 )
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, OwnModel, tuning
+from dpinfer.planning import tuning as choice
 from dpinfer.release import (
     GlmNewtonRelease,
     NewtonRelease,
@@ -42,8 +43,6 @@ _GROUP = "dpinfer.methods"
 # Full batches, since subsampling buys no accuracy, and tens of steps (docs/dp-sep.md, "Choices").
 _SEP_RATE, _SEP_STEPS = 1.0, 50
 _HIDDEN = "the noise would hide how large scores are"
-# Intervals of a gradient trace are many times wider where features are correlated (docs/coverage.md).
-_UNWHITENED = 1.5
 
 
 class NewtonMethod(Method):
@@ -293,7 +292,7 @@ class DPVIMethod(_OfSteps):
 
     def allowance(self, target: Target) -> float:
         """Ask for more of a regression, whose trace is clipped and noised without whitening."""
-        return _UNWHITENED if isinstance(target.model, GeneralizedLinearModel) else 1.0
+        return choice.TUNING.unwhitened if isinstance(target.model, GeneralizedLinearModel) else 1.0
 
     def check(self, target: Target, plan: MechanismPlan, request: PosteriorRequest | None, run: RunSettings) -> None:
         """Check the posterior of the planned trace."""

@@ -11,15 +11,14 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_interval
+from dpinfer.models import tuning
 from dpinfer.models.base import Model
 
 _SIZE = 2**15  # 32 768 simulated records: moments err by 1 / sqrt(32 768), 0.6%
 _SEED = 20_250_101  # a date
 _STEP = 0.05  # in standard deviations of one record's information: error of second differences of order 1e-3
 # Draws of the prior, and their quantile (docs/derivations/noise-aware-posterior.md, "Clipping norm").
-_PRIOR_DRAWS, _PRIOR_QUANTILE = 1000, 0.99
-# Of the gradients' norm; chosen with the recipe (docs/coverage-record.md).
-_CLIP_QUANTILE, _PIVOTAL_CLIP_QUANTILE = 0.985, 0.93
+_PRIOR_DRAWS = 1000
 _RECORDS = 2048  # records for each draw of the prior
 _DISPERSION_RATIOS = np.geomspace(0.02, 4.0, 48)  # u / v of a table, on a log scale
 
@@ -280,7 +279,7 @@ def prior_predictive_norm(model: Model, quantile: float, raw_ratio: float) -> fl
         gradients = _preconditioned(model, records, loc, model.information(loc), raw_ratio)
         norm = np.linalg.norm(gradients, axis=1)
         norms.append(np.quantile(norm, quantile, weights=weights, method="inverted_cdf"))
-    return float(np.quantile(norms, _PRIOR_QUANTILE))
+    return float(np.quantile(norms, tuning.TUNING.prior_quantile))
 
 
 def default_max_grad_norm(model: Model, raw_ratio: float) -> float:
@@ -301,5 +300,5 @@ def default_max_grad_norm(model: Model, raw_ratio: float) -> float:
         of clipping is the same at every theta, and so corrected closely. A lower quantile would be narrower still, if
         the records follow the model: docs/coverage.md.
     """
-    quantile = _PIVOTAL_CLIP_QUANTILE if getattr(model, "pivotal", False) else _CLIP_QUANTILE
+    quantile = tuning.TUNING.pivotal_quantile if getattr(model, "pivotal", False) else tuning.TUNING.clip_quantile
     return prior_predictive_norm(model, quantile, raw_ratio)

@@ -1,8 +1,8 @@
 """What was chosen of the arithmetic that runs, posteriors and plans share: every number, its range, what chose it.
 
-Each comment gives meaning; range; script.  "Scope": the seen half of bench/coverage/newton_scope.py, whose part
-``ablate`` prints what coverage and width are without each.  "Responses": the seen half of
-bench/coverage/real_responses.py; "by hand": the same cells, before there were halves.
+Each comment gives meaning; range; script. "Recipe": as in dpinfer.inference.trace.tuning. "Scope": the seen half of
+bench/coverage/newton_scope.py, whose part ``ablate`` prints what coverage and width are without each. "Responses": the
+seen half of bench/coverage/real_responses.py; "by hand": the same cells, before there were halves.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tuning:
-    """Chosen numbers of noisy second moments and of noisy shares of records by size."""
+    """Chosen numbers of noisy second moments, of noisy shares of records by size, and of clips of gradient traces."""
 
     # of the expected trace: the centre is positive where noise makes the trace negative; 0.01 to 0.2; Scope
     least_trace: float = 0.05
@@ -24,8 +24,7 @@ class Tuning:
     trace_margin: float = 0.2
     # mean weight of records of length B in one direction and of usual length in others; 0.5 to 1; Scope
     weighted: float = 0.75
-    # of the predicted matrix: larger deficits are due to weights and not to noise; 0.2 to 0.5; Scope
-    lost: float = 0.3
+    lost: float = 0.3  # of the predicted matrix: larger deficits are due to weights and not to noise; 0.2 to 0.5; Scope
     # least eigenvalue, and level, of whitened moments, which are about 1; 0.03 to 0.3; not tuned: a guard
     least_level: float = 0.1
     # least eigenvalue of slopes of models as code, and of a bread, over the mean one; 0.02 to 0.2; by hand, on the
@@ -54,6 +53,11 @@ class Tuning:
     # part that points one way; 0.5 to 1; by hand
     alike: float = 0.8
     one_way: float = 0.5
+    # prior_quantile, clip_quantile, pivotal_quantile: of norms of simulated gradients: over draws of the prior, at
+    # which a gradient trace clips them, and where gradients are pivotal; 0.9 to 1; Recipe
+    prior_quantile: float = 0.99
+    clip_quantile: float = 0.985
+    pivotal_quantile: float = 0.93
 
 
 TUNING = Tuning()

@@ -10,14 +10,10 @@ import numpy as np
 from dpinfer._arrays import FloatArray
 from dpinfer.models import OwnModel
 from dpinfer.models.base import softplus
+from dpinfer.recipes import tuning
 
 # Draws of the prior, rows of each, an arbitrary seed (docs/derivations/any-model.md, "A full-rank guide").
 _POINTS, _ROWS, _SEED = 32, 500, 513
-_CLIP_LEVEL = 0.98  # quantile of simulated norms (docs/derivations/any-model.md)
-_STEPS = 10.0  # of rho = min(1/2, 10/T, 1/nu): ten mixing times (docs/derivations/any-model.md)
-_LARGEST_RATE = 0.5  # of rho; a natural step of 1 would be a full Newton step
-_LONGEST, _LONGEST_TURN = 1.0, 0.3  # step of m in standard deviations, and of K: L keeps a positive diagonal
-_TURN_VARIANCE = 0.2  # of rho': stationary variances of K add up to about a tenth
 _LEAST = 1e-12  # avoids division by zero
 
 
@@ -70,7 +66,9 @@ def simulated_start(
     precision = n_records * correlation * np.outer(root, root) + np.diag(prior.prior_scale**-2.0)
     norms = np.linalg.norm(np.concatenate(scores_of) / root, axis=1)
     factor = np.linalg.cholesky(np.linalg.inv(precision))
-    return GuideStart(float(np.quantile(norms, _CLIP_LEVEL)), 1.0 / root, pack_guide(prior.prior_mean, factor))
+    return GuideStart(
+        float(np.quantile(norms, tuning.TUNING.clip_level)), 1.0 / root, pack_guide(prior.prior_mean, factor)
+    )
 
 
 def moved_guide(
@@ -92,14 +90,14 @@ def moved_guide(
     n = eta.size
     loc, factor = unpack_guide(params, n)
     noise = float(np.sum((factor * stddev[:, None]) ** 2))
-    rate = min(_LARGEST_RATE, _STEPS / n_steps, 1.0 / max(noise, _LEAST))
-    turn_rate = min(rate, _TURN_VARIANCE / (n * (n + noise)))
+    rate = min(tuning.TUNING.largest_rate, tuning.TUNING.mixing_times / n_steps, 1.0 / max(noise, _LEAST))
+    turn_rate = min(rate, tuning.TUNING.turn_variance / (n * (n + noise)))
     white = factor.T @ gradient
     step = rate * white
-    step *= min(1.0, _LONGEST / max(float(np.linalg.norm(step)), _LEAST))
+    step *= min(1.0, tuning.TUNING.longest / max(float(np.linalg.norm(step)), _LEAST))
     product = np.outer(white, eta)
     excess = 0.5 * (product + product.T) - np.eye(n)
     turn = turn_rate * (np.tril(excess, -1) + 0.5 * np.diag(np.diag(excess)))
-    turn *= min(1.0, _LONGEST_TURN / max(float(np.linalg.norm(turn)), _LEAST))
+    turn *= min(1.0, tuning.TUNING.longest_turn / max(float(np.linalg.norm(turn)), _LEAST))
     # A product of lower triangles with positive diagonals is one: the turn is shorter than the identity.
     return pack_guide(loc - factor @ step, factor @ (np.eye(n) - turn))

@@ -6,7 +6,8 @@ from scipy import stats
 from tests.reference import inference_oracles as oracle
 
 from dpinfer.inference import noise_aware_posterior
-from dpinfer.inference.trace.burn_in import FALSE_POSITIVE_RATE, choose_burn_in
+from dpinfer.inference.trace import tuning
+from dpinfer.inference.trace.burn_in import choose_burn_in
 
 RATE = 0.1
 
@@ -60,7 +61,7 @@ def test_auto_leaves_linear_traces_alone():
         rng = np.random.default_rng(seed)
         trace = stationary(rng, steps=512, start=np.full(3, 5.0) if seed % 2 else None)
         cut += choose_burn_in("auto", *trace).start > 0
-    assert cut <= stats.binom.isf(1e-6, runs, FALSE_POSITIVE_RATE)
+    assert cut <= stats.binom.isf(1e-6, runs, tuning.TUNING.level)
 
 
 @pytest.mark.parametrize("length", [300, 900, 1900])

@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize, special, stats
 
 import dpinfer as dpi
-from dpinfer.mechanism.newton import population
+from dpinfer.mechanism.newton import tuning
 from dpinfer.models.clipping import SIZE_EDGES, SizeShares, combined, pointed
 from dpinfer.testing import InsecureRNG
 
@@ -223,7 +223,7 @@ def test_rare_categories_do_not_lengthen_the_clip_of_all_scores(kind, monkeypatc
         return np.median(high - low), np.median(lengths[np.any(X[:, 9:] > 0.0, axis=1)]), np.linalg.norm(ordinary)
 
     width, length, apart = made()
-    monkeypatch.setattr(population, "_ORDINARY", 0.0)
+    monkeypatch.setattr(tuning, "POPULATION", replace(tuning.POPULATION, ordinary=0.0))
     wide, long, same = made()
     # The long records of 0 and 1 are too few for this histogram to see.
     assert width < (0.7 if kind == "LinearRegression" else 1.05) * wide

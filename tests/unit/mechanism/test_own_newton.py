@@ -12,10 +12,10 @@ from tests.reference.own_models import CURVED, EXAMPLES, censored_weibull
 from tests.reference.own_newton_mutants import BATCH_MUTANTS
 
 import dpinfer as dpi
-from dpinfer.inference.newton import own_model as inference_own_model
+from dpinfer.inference.newton import tuning as inference_tuning
 from dpinfer.lab.replays.mechanisms import own_logistic
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.newton import own_rows
+from dpinfer.mechanism.newton import own_rows, tuning
 from dpinfer.mechanism.newton.own_bounds import NormalPosterior, _squared, simulate_bounds, simulate_shift
 from dpinfer.mechanism.newton.own_clipped_model import NORM_EDGES, ClippedScores
 from dpinfer.mechanism.newton.own_rows import MATRIX_BOUND, CentredScores, OwnRows, score_matrix, score_vector
@@ -487,7 +487,8 @@ def test_a_posterior_that_is_not_near_normal_is_flagged_and_widened(
     shifts = [release.squared_shift for release in curved_releases]
     curved_release = curved_releases[int(np.argmax(shifts))]
     assert curved_release.squared_shift > 2.0 * curved_release.large_shift
-    monkeypatch.setattr(inference_own_model, "_FAR", np.inf)  # that a run has not arrived has a test of its own
+    # That a run has not arrived has a test of its own.
+    monkeypatch.setattr(inference_tuning, "TUNING", replace(inference_tuning.TUNING, clear=np.inf))
     flagged, plain = (
         dpi.noise_aware_posterior(item, n_samples=100)
         for item in (curved_release, replace(curved_release, squared_shift=0.0))
@@ -557,7 +558,7 @@ def test_steps_reach_a_truth_that_the_score_does_not_tell_the_distance_of(monkey
     distance, scores = away()
     assert distance < 0.15
     assert np.all(scores < 4.0)
-    monkeypatch.setattr("dpinfer.mechanism.newton.own_model._SURPRISE", np.inf)
+    monkeypatch.setattr(tuning, "OWN", replace(tuning.OWN, surprise=np.inf))
     assert away()[0] > 3.0 * distance
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.lab.studies.study import find_study
-from dpinfer.planning import PlanSettings, plan_inference, widening_grid
+from dpinfer.planning import PlanSettings, plan_inference, tuning, widening_grid
 from dpinfer.planning.trace import settings
 from dpinfer.planning.trace.drift import LogisticPilot, QuadraticLoss
 from dpinfer.planning.trace.settings import PlanOptions
@@ -119,7 +119,7 @@ def seen(monkeypatch):
         return found[-len(arguments[3]) :]
 
     monkeypatch.setattr(planner, "predict_simulated", recording)
-    monkeypatch.setattr(planner, "_FACTORS", (0.25, 1.0))
+    monkeypatch.setattr(tuning, "TUNING", dataclasses.replace(tuning.TUNING, factors=(0.25, 1.0)))
     return found
 
 
@@ -146,7 +146,6 @@ def _interrupt(done, total):
 
 
 def test_the_narrowest_setting_that_covers_is_recommended(seen, monkeypatch):
-    from dpinfer.planning.trace import planner
 
     options = {**DEFAULT, "n_steps": 400, "n_records": 2000, "target_epsilon": 1.0, "n_simulations": 2}
     options["hessian"] = "diagonal"
@@ -156,7 +155,8 @@ def test_the_narrowest_setting_that_covers_is_recommended(seen, monkeypatch):
     good = [each for each in seen if each.coverage90 >= 0.88]
     if good:
         assert plan.prediction.typical_widening == min(each.typical_widening for each in good)
-    monkeypatch.setattr(planner, "_LEAST_COVERAGE", 2.0)  # nothing covers that much
+    # Nothing covers that much.
+    monkeypatch.setattr(tuning, "TUNING", dataclasses.replace(tuning.TUNING, least_coverage=2.0))
     fallback = plan_inference(dpi.models.LogisticRegression(2), **options).prediction
     assert fallback.coverage90 >= max(each.coverage90 for each in seen) - 0.03
     fixed = plan_inference(dpi.models.LogisticRegression(2), learning_rate_factor=1.0, prior="model", **options)

@@ -1,8 +1,8 @@
 """What was chosen of the posterior of a private Newton run: every number, its range, and what chose it.
 
-Each comment gives meaning; range; script.  "Scope": the seen half of bench/coverage/newton_scope.py, whose part
-``ablate`` prints what coverage, width and time are without each.  "Warnings": the seen half of
-bench/coverage/newton_warnings.py.  "Responses": the seen half of bench/coverage/real_responses.py.  "People":
+Each comment gives meaning; range; script. "Scope": the seen half of bench/coverage/newton_scope.py, whose part
+``ablate`` prints what coverage, width and time are without each. "Warnings": the seen half of
+bench/coverage/newton_warnings.py. "Responses": the seen half of bench/coverage/real_responses.py. "People":
 bench/coverage/people.py.
 """
 
@@ -85,15 +85,14 @@ class Tuning:
     # an effect on the scale of a link before anything is known; 1 to 10; not tuned: the default of brms (Buerkner 2017)
     large_on_link: float = 2.5
     # contradicted, wider, expected, widest: with a p-value of the weights' size below `contradicted` the population's
-    # prior gets `wider` times as wide until it is above `expected`, at most `widest` times; 0.01 to 0.1, 4 to 64,
-    # 0.9 to 0.999, a million to a billion; Responses, `widest` by a table of nearly equal columns
+    # prior gets `wider` times as wide until it is above `expected`, at most `widest` times; 0.01 to 0.1, 4 to 64, 0.9
+    # to 0.999, a million to a billion; Responses, `widest` by a table of nearly equal columns
     contradicted: float = 0.05
     wider: float = 16.0
     expected: float = 0.99
     widest: float = 16.0**6
     # pair_far, pair_ridge: a pair of effects of persons' binary responses, further than so many standard deviations
-    # from zero, has a normal likelihood with so many times less ridge; 2 to 8 and 1 to 30; People
-    # (agree)
+    # from zero, has a normal likelihood with so many times less ridge; 2 to 8 and 1 to 30; People (agree)
     pair_far: float = 4.0
     pair_ridge: float = 12.0
     # level of the check of the population's model, a false-positive rate; 0.001 to 0.05; not tuned: Responses shows it

@@ -11,15 +11,12 @@ from dpinfer._sinks import printable
 from dpinfer.accounting import Guarantee
 from dpinfer.inference.posterior.causes import DOMINATED, PRIOR_DOMINATES
 from dpinfer.inference.posterior.monte_carlo import MonteCarloError
+from dpinfer.inference.trace import tuning
 from dpinfer.models import LinearRegression, PersonModel
 
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
 
-_LOW_SCORE = 3.0  # a relative error of a third (`_WELL_IDENTIFIED` of the trace's checks)
-_LARGE_NOISE_RATIO = 1.1  # extra noise of 10%; chosen by hand, a remark and no test
-_LOW_PVALUE = 0.01  # the level of all tests of a trace, over all coordinates (Bonferroni)
-_MANY_DROPPED = 0.5  # more than half of the draws of the Hessian are not positive definite
 # Responses of real tables are not normal about the mean, and three of them missed it (docs/private-newton.md).
 RESIDUAL_SPREAD = "spread of the residuals; covered less often than stated"
 
@@ -168,24 +165,24 @@ def _flags(posterior: "Posterior") -> tuple[tuple[str, ...], tuple[str, ...]]:
     if isinstance(posterior.model, LinearRegression):
         marks[-1].append(RESIDUAL_SPREAD)
     score, ratio, pvalue = diagnostics.slope_score, diagnostics.noise_ratio, diagnostics.linearity_pvalue
-    if score is not None and np.any(score < _LOW_SCORE):
-        _mark(marks, score < _LOW_SCORE, "hessian not identified")
+    if score is not None and np.any(score < tuning.TUNING.well_identified):
+        _mark(marks, score < tuning.TUNING.well_identified, "hessian not identified")
         warnings.append(
             "the trace does not identify the Hessian of some coordinates (flagged): their optimum is wide and leans on "
             "the prior; more steps, a larger learning rate or a better preconditioner would help"
         )
-    if ratio is not None and np.any(ratio > _LARGE_NOISE_RATIO):
-        _mark(marks, ratio > _LARGE_NOISE_RATIO, "extra noise")
+    if ratio is not None and np.any(ratio > tuning.TUNING.noise_ratio):
+        _mark(marks, ratio > tuning.TUNING.noise_ratio, "extra noise")
         warnings.append(
             "the gradients are noisier than the privacy noise explains (flagged): small batches, Monte Carlo noise, "
             "correlated parameters or a trace that is not linear"
         )
-    if pvalue is not None and np.any(pvalue < _LOW_PVALUE / pvalue.size):
-        _mark(marks, pvalue < _LOW_PVALUE / pvalue.size, "not linear")
+    if pvalue is not None and np.any(pvalue < tuning.TUNING.level / pvalue.size):
+        _mark(marks, pvalue < tuning.TUNING.level / pvalue.size, "not linear")
         warnings.append(
             "the linear trace model fails for some coordinates (flagged): correlated parameters, or too short a burn_in"
         )
-    if (diagnostics.share_dropped or 0.0) > _MANY_DROPPED:
+    if (diagnostics.share_dropped or 0.0) > tuning.TUNING.dropped:
         warnings.append(
             f"{diagnostics.share_dropped:.0%} of the Hessian draws were not positive definite and dropped: the full "
             "Hessian is hardly identified; prefer hessian='diagonal'"

@@ -12,18 +12,13 @@ from typing import Protocol
 import numpy as np
 
 from dpinfer._arrays import FloatArray
+from dpinfer.inference.trace import tuning
+from dpinfer.models import tuning as common
 
-_LEVEL_SPREAD = 0.25  # the prior of the level, N(1, 1/4 squared) (docs/derivations/any-model.md)
-_LEAST_SPREAD = 0.02  # of the deviations: 2%, so that a release with little noise is not taken as exact
-_LEAST_EIGENVALUE = 0.15  # of a ratio, relative to its level: it stays positive definite
-_LEAST_SHARE = 0.05  # of a slope's eigenvalues, relative to their mean, as in `own_model`
 _TRUTHS = 400  # two hundred pairs, or enough for the polynomial's coefficients (docs/derivations/any-model.md)
-_TEMPER = 0.25  # a quarter of the information spreads the truths over twice the posterior's width
-_WIDER = 1.5  # truths cover the first posterior with a margin
 _SWEEPS, _FIRST_SWEEPS = 40, 15  # of slice sampling; each chain starts at its own draw of the truth
 _MOST_SHRINKS = 40  # brackets shrink by half on average: 40 exhaust double precision
-_NEWTON_STEPS, _LONGEST_STEP = 6, 1.5  # of Gauss-Newton, each at most 1.5 standard deviations long: public arithmetic
-_FARTHEST = 4.0  # prior standard deviations
+_NEWTON_STEPS = 6  # of Gauss-Newton: public arithmetic, time only
 _RIDGE = 1e-3  # of the polynomial, per truth: keeps it solvable; its error is measured by leave-one-out
 _CUBIC_UP_TO = 3  # cubics of more parameters need more coefficients than truths
 _JITTER = 1e-12  # relative to the trace: above rounding
@@ -97,7 +92,7 @@ def simulated_draws(score: MeanScore, prior: Prior, size: int, rng: np.random.Ge
         emulator = _Emulator.fitted(score, region, ratios, rng)
         error = emulator.error
         draws = _sampled(emulator, prior, size, sweeps, rng)
-        spread = np.atleast_2d(np.cov(draws, rowvar=False)) * _WIDER
+        spread = np.atleast_2d(np.cov(draws, rowvar=False)) * tuning.TUNING.wider
         region = _Region(draws.mean(axis=0), _factor(spread))
     return draws, error
 
@@ -119,13 +114,14 @@ def _first_region(score: MeanScore, prior: Prior, size: int, rng: np.random.Gene
             for index, unit in enumerate(np.eye(n))
         ]
         slope = np.stack(columns, axis=1)
-        weighted = _TEMPER * np.linalg.solve(own / score.n_records + score.noise, slope).T
+        weighted = tuning.TUNING.temper * np.linalg.solve(own / score.n_records + score.noise, slope).T
         precision = weighted @ slope + np.diag(prior.scale**-2.0)
         covariance = np.linalg.inv(0.5 * (precision + precision.T))
         move = covariance @ (weighted @ (score.observed - mean) + (prior.mean - centre) / prior.scale**2)
         length = float(np.sqrt(move @ precision @ move))
-        moved = centre + move * min(1.0, _LONGEST_STEP / max(length, _JITTER))
-        centre = np.clip(moved, prior.mean - _FARTHEST * prior.scale, prior.mean + _FARTHEST * prior.scale)
+        moved = centre + move * min(1.0, tuning.TUNING.longest_step / max(length, _JITTER))
+        reach = tuning.TUNING.farthest * prior.scale
+        centre = np.clip(moved, prior.mean - reach, prior.mean + reach)
     return _Region(centre, _factor(covariance)), score.ratios(centre, size, rng)
 
 
@@ -251,24 +247,24 @@ def ratio_draws(
     """
     n = len(simulated)
     eigenvalues, eigenvectors = np.linalg.eigh(simulated)
-    eigenvalues = np.maximum(eigenvalues, _LEAST_SHARE * float(np.mean(np.abs(eigenvalues))))
+    eigenvalues = np.maximum(eigenvalues, common.TUNING.least_slope * float(np.mean(np.abs(eigenvalues))))
     inverse = (eigenvectors / np.sqrt(eigenvalues)) @ eigenvectors.T
     root = (eigenvectors * np.sqrt(eigenvalues)) @ eigenvectors.T
     ratio = inverse @ released @ inverse
     noise = stddev * float(np.mean(1.0 / eigenvalues))
     mean = float(np.trace(ratio)) / n
-    level_variance = 1.0 / (_LEVEL_SPREAD**-2 + n / noise**2)
-    level = level_variance * (_LEVEL_SPREAD**-2 + n * mean / noise**2)
+    level_variance = 1.0 / (tuning.TUNING.level_spread**-2 + n / noise**2)
+    level = level_variance * (tuning.TUNING.level_spread**-2 + n * mean / noise**2)
     variance = np.where(np.eye(n) > 0.0, noise**2, 0.5 * noise**2)
     deviation = ratio - mean * np.eye(n)
     free = max(0.5 * n * (n + 1) - 1.0, 1.0)
     hidden = float(np.mean(variance)) * (1.0 + math.sqrt(2.0 / free))
-    energy = max(float(np.sum(deviation**2)) / n**2 - hidden, _LEAST_SPREAD**2)
+    energy = max(float(np.sum(deviation**2)) / n**2 - hidden, tuning.TUNING.least_spread**2)
     share = energy / (energy + variance)
     upper = np.triu(rng.standard_normal((size, n, n)))
     symmetric = upper + np.triu(upper, 1).swapaxes(1, 2)
     levels = level + math.sqrt(level_variance) * rng.standard_normal(size)
     drawn = levels[:, None, None] * np.eye(n) + share * deviation + np.sqrt(share * variance) * symmetric
     values, vectors = np.linalg.eigh(drawn)
-    bounded = np.maximum(values, _LEAST_EIGENVALUE * max(level, _LEVEL_SPREAD))
+    bounded = np.maximum(values, tuning.TUNING.least_ratio * max(level, tuning.TUNING.level_spread))
     return np.asarray(root @ (vectors * bounded[:, None, :]) @ vectors.swapaxes(1, 2) @ inverse)

@@ -14,6 +14,7 @@ from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.request import OwnNewtonRequest, model_of, parse_burn_in
 from dpinfer.inference.simulated.emulator import MeanScore, Prior, ratio_draws, simulated_draws
+from dpinfer.inference.trace import tuning
 from dpinfer.inference.trace.analysis import Analysis
 from dpinfer.models import OwnModel
 from dpinfer.release import GradientTrace, OwnNewtonRelease
@@ -206,8 +207,6 @@ def _thinned(points: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, 
 
 
 _DRAWS = 1000  # Monte Carlo error 2% of a standard deviation (1 / sqrt(2 * 1000))
-_BURN_IN = 0.2  # share of the trace; of few steps, which begin near the optimum; chosen by hand
-_KERNEL = 0.2  # bandwidth in posterior standard deviations; draws are shrunk so that their covariance stays
 _WORDS = (
     "Intervals rest on the model: its simulations at each truth are compared with the mean score; the "
     "emulator's error is {error:.0%} of the noise. This release cannot show a wrong likelihood."
@@ -224,7 +223,7 @@ def simulated_posterior(
     release, request, model = analysis.release, analysis.request, analysis.model
     if not isinstance(model, OwnModel):
         raise TypeError("model must be one of your own")
-    share = _BURN_IN if request.burn_in == "auto" else request.burn_in
+    share = tuning.TUNING.simulated_burn_in if request.burn_in == "auto" else request.burn_in
     first = int(parse_burn_in(share, release.n_steps) or 0)
     rng = np.random.default_rng(request.seed)
     draws, error = _draws(AlignedScore(model, release, first, rng), model, request.n_samples, rng)
@@ -286,8 +285,8 @@ def _smoothed(draws: FloatArray) -> DrawnTheta:
     """Return a mixture of normals around the draws, contracted so that its covariance is that of the draws."""
     covariance = np.atleast_2d(np.cov(draws, rowvar=False))
     centre = draws.mean(axis=0)
-    location = centre + np.sqrt(1.0 - _KERNEL**2) * (draws - centre)
-    factor = np.linalg.cholesky(np.linalg.inv(_KERNEL**2 * covariance))
+    location = centre + np.sqrt(1.0 - tuning.TUNING.kernel**2) * (draws - centre)
+    factor = np.linalg.cholesky(np.linalg.inv(tuning.TUNING.kernel**2 * covariance))
     nothing = np.zeros(len(centre))
     parts = VarianceParts(nothing, nothing, np.diag(covariance).copy())
     return DrawnTheta(location, None, np.broadcast_to(factor, (len(draws), *factor.shape)), parts)

@@ -7,9 +7,8 @@ from scipy import special
 
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.request import parse_burn_in
+from dpinfer.inference.trace import tuning
 from dpinfer.inference.trace.statistics import TraceStatistics, merge_segments, segment_statistics
-
-FALSE_POSITIVE_RATE = 0.01  # alpha of docs/derivations/noise-aware-posterior.md, "Burn-in"
 
 _BLOCKS = 64  # B of docs/derivations/noise-aware-posterior.md, "Burn-in"
 _FEWEST_BLOCKS = 16  # fewer leave a regression too few degrees of freedom
@@ -64,7 +63,7 @@ def choose_burn_in(
     boundaries = np.linspace(start or 0, steps, blocks + 1).astype(np.int64)
     segments, reference = segment_statistics(positions, gradients, noise_stddev, boundaries, n_threads=n_threads)
 
-    allowed = FALSE_POSITIVE_RATE / watched
+    allowed = tuning.TUNING.level / watched
 
     def result(first: int, pvalue: FloatArray) -> BurnIn:
         begin = int(boundaries[first])

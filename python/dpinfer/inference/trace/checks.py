@@ -8,12 +8,11 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer._arrays import FloatArray
+from dpinfer.inference.trace import tuning
 from dpinfer.inference.trace.statistics import TraceStatistics
 
-FALSE_POSITIVE_RATE = 0.01  # of all tests of a trace together
 _DRIFT_VARIANCE = 2.0  # of the statistic, by which two independent terms of variance 1 add up (see Notes)
 _FITTED = 30.0  # a fit lowers the sum by more with probability below 1e-6 (see Notes)
-_WELL_IDENTIFIED = 3.0  # a relative error of a third
 _NAMED = 3  # names in a sentence
 
 
@@ -49,7 +48,7 @@ class TraceCheck:
     drift_pvalue: FloatArray
     slope_score: FloatArray
     effective_sample_size: FloatArray
-    false_positive_rate: float = FALSE_POSITIVE_RATE
+    false_positive_rate: float = tuning.TUNING.level
 
     @property
     def allowed(self) -> float:
@@ -81,7 +80,7 @@ class TraceCheck:
     @property
     def unidentified(self) -> npt.NDArray[np.bool_]:
         """Coordinates whose Hessian has a relative error above a third, (k,); not a test."""
-        return np.asarray(self.slope_score < _WELL_IDENTIFIED)
+        return np.asarray(self.slope_score < tuning.TUNING.well_identified)
 
     @property
     def sound(self) -> bool:
@@ -156,7 +155,7 @@ def check_statistics(
     # (k,): score of the slope if other gradients also determine the Hessian; by default that of `statistics`
     slope_score: FloatArray | None = None,
     effective_sample_size: FloatArray | None = None,  # (k,)
-    false_positive_rate: float = FALSE_POSITIVE_RATE,
+    false_positive_rate: float = tuning.TUNING.level,
 ) -> TraceCheck:
     """Test a trace from its sufficient statistics.
 

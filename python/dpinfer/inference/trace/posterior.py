@@ -14,13 +14,11 @@ from dpinfer.errors import FallbackWarning, NumericalError
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import MIN_STEPS, PLUG_INS, ReleaseFacts, TraceRequest, parse_burn_in
 from dpinfer.inference.simulated.posterior import simulated_posterior
+from dpinfer.inference.trace import tuning
 from dpinfer.inference.trace.analysis import Analysis
 from dpinfer.inference.trace.burn_in import choose_burn_in
 from dpinfer.inference.trace.by_coordinate import Coordinates, coordinate_posterior, plug_in_posterior
 from dpinfer.inference.trace.information.posteriors import (
-    COUPLING_LEVEL,
-    GRAM_BURN_IN,
-    MODEL_BURN_IN,
     features_coupled,
     flat_full_posterior,
     gram_full_posterior,
@@ -111,7 +109,7 @@ def _resolved(analysis: Analysis) -> Analysis:
     request = analysis.request.resolve(facts)
     if (
         analysis.request.left_to_trace(facts)
-        and features_coupled(analysis.release, cast(LinearRegression, analysis.model)) < COUPLING_LEVEL
+        and features_coupled(analysis.release, cast(LinearRegression, analysis.model)) < tuning.TUNING.level
     ):
         request = replace(request, hessian="full", prior="model")
     return replace(analysis, request=request)
@@ -134,7 +132,7 @@ def _attempt(analysis: Analysis, *, rescue: bool = False) -> Posterior:
         if request.hessian == "tied" and facts.fisher_scaled:
             share = fisher_burn_in(facts.model)
         elif under_model:
-            share = GRAM_BURN_IN if linear else MODEL_BURN_IN
+            share = tuning.TUNING.gram_burn_in if linear else tuning.TUNING.model_burn_in
     if share is not None:
         burn_in = min(math.floor(share * facts.n_steps), facts.n_steps - MIN_STEPS)
     # The tied model is nonlinear in u exactly, so only the location coordinates show the start of linearity.

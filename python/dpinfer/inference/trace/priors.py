@@ -6,14 +6,13 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array
+from dpinfer.inference.trace import tuning
 from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models import Model
 from dpinfer.models.base import softplus_inverse
 
 PRIORS = ("weak", "model", "empirical")
 
-_OPTIMUM_SPREADS = 10.0  # 10 D of the "weak" prior (see Notes)
-_SLOPE_SCORES = 100.0  # 100 times the slope's size (see Notes)
 _LOWEST_RAW = -500.0  # softplus of it, exp(-500), is still a normal double
 
 
@@ -154,11 +153,11 @@ def coordinate_priors(
     size = stderr * np.hypot(statistics.slope_score, 1.0)
     if largest is not None:
         size = np.maximum(size, largest)
-    loc, scale = statistics.position_mean, _OPTIMUM_SPREADS * statistics.spread
+    loc, scale = statistics.position_mean, tuning.TUNING.optimum_spreads * statistics.spread
     if prior == "model":
         if optimum is None:
             raise ValueError("prior 'model' needs a release with a model and a public n_records")
         loc, scale = optimum
     return CoordinatePriors(
-        loc, scale, _SLOPE_SCORES * size, np.full(width, 2.0 if precision else 1.0), zero, np.ones(width)
+        loc, scale, tuning.TUNING.slope_scores * size, np.full(width, 2.0 if precision else 1.0), zero, np.ones(width)
     )

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer.errors import BackendUnavailableError
-from dpinfer.inference.trace.scales.fisher import WHOLE_TRACE, SideSums, TiedTrace
+from dpinfer.inference.trace import tuning
+from dpinfer.inference.trace.scales.fisher import SideSums, TiedTrace
 from dpinfer.inference.trace.statistics import TraceStatistics, merge_segments
 from dpinfer.lab import _native
 from dpinfer.lab.studies.random_streams import run_generator
@@ -239,7 +240,7 @@ class RunReleases:
             return statistics, side, sums[5:] / weight
 
         statistics, side, (position, square) = part(burn_in)
-        whole_statistics, whole_side, _ = part(min(burn_in, WHOLE_TRACE))
+        whole_statistics, whole_side, _ = part(min(burn_in, tuning.TUNING.whole_trace))
         scale_square = np.mean(softplus(self.path[:, first:, n:]) ** 2, axis=1).ravel()
         return TiedTrace(
             statistics=statistics,

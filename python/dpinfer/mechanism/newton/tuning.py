@@ -1,10 +1,10 @@
 """What was chosen of private Newton runs: every number, its range, and what chose it.
 
-Each comment gives meaning; range; script.  "Scope": the seen half of bench/coverage/newton_scope.py, whose part
-``ablate`` prints what coverage and width are without each.  "Responses": the seen half of
-bench/coverage/real_responses.py.  "Models": by hand, on the models of bench/coverage/any_model.py, no half set aside;
-its coverage and width show what is wrong.  "By hand": before there were halves; the script of the method shows what is
-wrong.  Shares are of the whole budget; measurements get the rest.
+Each comment gives meaning; range; script. "Scope": the seen half of bench/coverage/newton_scope.py, whose part
+``ablate`` prints what coverage and width are without each. "Responses": the seen half of
+bench/coverage/real_responses.py. "Models": by hand, on the models of bench/coverage/any_model.py, no half set aside;
+its coverage and width show what is wrong. "By hand": before there were halves; the script of the method shows what is
+wrong. Shares are of the whole budget; measurements get the rest.
 """
 
 from dataclasses import asdict, dataclass
@@ -18,8 +18,8 @@ class Tuning:
     """Chosen numbers of a regression's run for the model's weights."""
 
     bound: float = 1.3  # B**2 over the expected trace of the whitened second moments; 1 to 2; Scope
-    # shares of the rounds of second moments by the least noise multiplier times weights over records that they are
-    # for, with and without an unknown scale; 0.05 to 0.5 in all; Scope
+    # shares of the rounds of second moments by the least noise multiplier times weights over records that they are for,
+    # with and without an unknown scale; 0.05 to 0.5 in all; Scope
     geometry: tuple[tuple[float, tuple[float, ...]], ...] = (
         (0.03, (0.03, 0.05, 0.08, 0.12, 0.22)),
         (0.015, (0.02, 0.03, 0.05, 0.08, 0.16)),
@@ -51,8 +51,8 @@ class Tuning:
     least_scale: float = 0.01
     most_scale: float = 0.06
     counted_scale: float = 0.02  # the share of that pass for counts; 0.01 to 0.05; Scope
-    # means_noise, least_means, most_means: relative noise of means that their pass aims at, and ends of its share;
-    # 0.05 to 0.2; Scope
+    # means_noise, least_means, most_means: relative noise of means that their pass aims at, and ends of its share; 0.05
+    # to 0.2; Scope
     means_noise: float = 0.1
     least_means: float = 0.01
     most_means: float = 0.03
@@ -145,8 +145,8 @@ class OwnTuning:
     short_trust: float = 0.3
     # of a step's length: how far the zero of a linearised score is from its own; 0.2 to 0.5; Models
     model_error: float = 0.35
-    # squared length of a step, for each parameter, over that of a correct filter, from where on the filter forgets;
-    # 2 to 10; Models
+    # squared length of a step, for each parameter, over that of a correct filter, from where on the filter forgets; 2
+    # to 10; Models
     surprise: float = 4.0
     farthest_reach: float = 3.0  # length of a step that is made longer, in whitened units; 2 to 5; Models
     farthest: float = 10.0  # in prior standard deviations, an end of the parameters; 5 to 20; not tuned: wide

@@ -16,6 +16,7 @@ from dpinfer.mechanism.noise_keys import RandomSource, noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
 from dpinfer.mechanism.records import check_arguments
 from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, hash_numbers, run_steps
+from dpinfer.mechanism.sites import tuning
 from dpinfer.mechanism.sites.settings import SiteArguments, SiteOptions, damping_rates, start_loc, typical_site_norm
 from dpinfer.mechanism.sites.state import SiteIterate
 from dpinfer.mechanism.sources.row_source import Arrays
@@ -32,11 +33,6 @@ from dpinfer.models import SiteModel
 from dpinfer.release import SiteRelease
 from dpinfer.release.sites.trace import SITES, smat, svec
 
-# W of the table's settings (docs/dp-sep.md, "The mixture of the paper"); 1 for regressions.
-_MIXTURE_WEIGHT, _REGRESSION_WEIGHT = 0.1, 1.0
-# Of the typical norm of a site; chosen on simulated data (docs/dp-sep.md, "Limits").
-_MIXTURE_QUANTILE, _REGRESSION_QUANTILE = 0.6, 0.99
-_ANNEALING = (8.0, 0.6)  # temperature, share of the steps; chosen on simulated data (docs/dp-sep.md)
 _START_STREAM = 2**40  # beyond the numbers of all steps
 
 
@@ -178,7 +174,7 @@ def _annealing(model: SiteModel, asked: SiteArguments) -> tuple[float, float] | 
     if not isinstance(asked.annealing, str):
         return asked.annealing
     check_choice("annealing", asked.annealing, ("auto",))
-    return _ANNEALING if model.exchangeable_blocks and asked.start is None else None
+    return tuning.TUNING.annealing if model.exchangeable_blocks and asked.start is None else None
 
 
 @dataclass(frozen=True)
@@ -199,7 +195,7 @@ def _site_settings(model: SiteModel, asked: SiteArguments) -> _SiteSettings:
     centred = asked.sites == "centred"
     block_weight, isotropic, trust_radius = asked.block_weight, asked.isotropic, asked.trust_radius
     if block_weight is None:
-        block_weight = 1.0 if not centred else _MIXTURE_WEIGHT if model.exchangeable_blocks else _REGRESSION_WEIGHT
+        block_weight = tuning.TUNING.mixture_weight if centred and model.exchangeable_blocks else 1.0
     block_weight = check_interval("block_weight", block_weight, 0.0)
     if isotropic is None:
         isotropic = model.isotropic
@@ -360,7 +356,7 @@ def _site_norm(model: SiteModel, value: float | str, block_weight: float, *, cen
         check_choice("max_site_norm", value, ("auto",))
         if not centred:
             raise ValueError("max_site_norm must be a number with natural sites, got 'auto'")
-        quantile = _MIXTURE_QUANTILE if model.exchangeable_blocks else _REGRESSION_QUANTILE
+        quantile = tuning.TUNING.mixture_quantile if model.exchangeable_blocks else tuning.TUNING.regression_quantile
         return typical_site_norm(model, block_weight, quantile)
     return check_interval("max_site_norm", value, 1e-30, 1e30, low_open=False, high_open=False)
 

@@ -24,21 +24,13 @@ from dpinfer.mechanism.noise_keys import RandomSource, noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
 from dpinfer.mechanism.records import check_arguments, without_null_records
 from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, hash_numbers, run_steps
+from dpinfer.mechanism.sites import tuning
 from dpinfer.mechanism.sources.row_source import Arrays
 from dpinfer.mechanism.sums.sites import open_network_session
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease
 
 _MAX_RECORDS = 2**31  # as in all runs
-# Shares of the norm: the noise variance's statistic gets a quarter, the weights the rest.
-_NOISE_NORM = 0.25
-_NOISE_WEIGHT = 0.1  # share of the norm for the noise statistic; part of the rule (docs/dp-sep-network.md)
-# The noise variance moves by at most a quarter up or a fifth down in a step, and never below this.
-_NOISE_RISE, _NOISE_FALL, _LEAST_NOISE = 1.25, 0.8, 1e-4
-_LEAST_NOISE_RATE = 0.02  # part of the rule (docs/dp-sep-network.md)
-_START_NOISE = 0.5  # half of the standardised response's variance
-# The rule at N epsilon = 8000.
-_REFERENCE_SIGNAL, _REFERENCE_NORM, _REFERENCE_WEIGHT, _REFERENCE_MOVEMENT = 8000.0, 0.4, 0.4, (300.0, 10.0)
 
 
 class NetworkOptions(TypedDict, total=False):
@@ -121,14 +113,14 @@ class NetworkSettings:
             Positive.
         """
         n_records = check_integer("n_records", n_records, 1)
-        signal = n_records * check_interval("epsilon", epsilon, 0.0) / _REFERENCE_SIGNAL
+        signal = n_records * check_interval("epsilon", epsilon, 0.0) / tuning.TUNING.signal
         root = math.sqrt(signal)
-        norm = _REFERENCE_NORM * min(max(root, 1.0), 2.0)
+        norm = cls.max_site_norm * min(max(root, 1.0), 2.0)
         speed = max(signal, 0.1) if signal < 1.0 else min(root, 4.0 / 3.0)
         return cls(
             max_site_norm=norm,
-            block_weight=_REFERENCE_WEIGHT * min(1.0, max(root, 0.25), _REFERENCE_NORM / norm),
-            movement=(_REFERENCE_MOVEMENT[0] * speed, _REFERENCE_MOVEMENT[1] * speed),
+            block_weight=cls.block_weight * min(1.0, max(root, 0.25), cls.max_site_norm / norm),
+            movement=(cls.movement[0] * speed, cls.movement[1] * speed),
         )
 
     def rates(self, n_steps: int) -> FloatArray:
@@ -289,8 +281,8 @@ class _NetworkSites(Algorithm[Arrays]):
         self._start = loc
         self._rates = settings.rates(plan.n_steps)
         norm = settings.max_site_norm
-        self._site_norm = norm * math.sqrt(1.0 - _NOISE_NORM**2)
-        self._noise_norm = norm * _NOISE_NORM
+        self._site_norm = norm * math.sqrt(1.0 - tuning.TUNING.noise_norm**2)
+        self._noise_norm = norm * tuning.TUNING.noise_norm
         self._sum_stddev = plan.noise_multiplier * norm / plan.sample_rate
         n, steps = model.n_params, plan.n_steps
         self.kept = {
@@ -301,7 +293,8 @@ class _NetworkSites(Algorithm[Arrays]):
             "sums": np.empty((steps, 2 * n + 1)),
             "weights": np.empty((steps, 3)),
         }
-        self.state = _state(loc, np.full(n, self._floor(_START_NOISE, self._rates[0], 0.0)), _START_NOISE, 0.0)
+        noise = tuning.TUNING.start_noise
+        self.state = _state(loc, np.full(n, self._floor(noise, self._rates[0], 0.0)), noise, 0.0)
 
     def description(self) -> Mapping[str, Any]:
         """Return every public setting."""
@@ -332,7 +325,7 @@ class _NetworkSites(Algorithm[Arrays]):
         return (
             math.sqrt(noise),
             self._settings.block_weight * noise,
-            _NOISE_WEIGHT * self._settings.max_site_norm / noise,
+            tuning.TUNING.noise_weight * self._settings.max_site_norm / noise,
         )
 
     def _floor(self, noise: float, rate: float, accumulated: float) -> float:
@@ -367,10 +360,11 @@ class _NetworkSites(Algorithm[Arrays]):
         loc = loc + r * (linear - prior * loc) / self._used
         precision = (1.0 - r) * precision + r * (prior + site_precision)
         accumulated = (1.0 - r) ** 2 * accumulated + (r * self._sum_stddev / weights[1]) ** 2
-        slow = max(r, _LEAST_NOISE_RATE)
+        chosen = tuning.TUNING
+        slow = max(r, chosen.least_noise_rate)
         shape = model.noise_shape + 0.5 * self.n_records
         moved = (1.0 - slow) * noise + slow * (model.noise_rate + residuals) / (shape - 1.0)
-        noise = max(min(max(moved, _NOISE_FALL * noise), _NOISE_RISE * noise), _LEAST_NOISE)
+        noise = max(min(max(moved, chosen.noise_fall * noise), chosen.noise_rise * noise), chosen.least_noise)
         self.state = _state(loc, precision, noise, accumulated)
 
     def trace(self) -> dict[str, Any]:

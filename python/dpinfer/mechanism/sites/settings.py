@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan
+from dpinfer.mechanism.sites import tuning
 from dpinfer.mechanism.sums.sites import site_prior
 from dpinfer.models import SiteModel
 
@@ -20,11 +21,6 @@ Damping: TypeAlias = float | str | npt.ArrayLike | Callable[[int], float]
 
 _REFERENCE_SEED = 20_230  # an arbitrary seed
 _REFERENCE_RECORDS = 64 * 256  # simulated sites
-# Rates add up to so much by default: less and the mean has not arrived when the steps count, more and its excursions
-# are wide enough to bend the drift (docs/dp-sep.md).
-_AUTO_TOTAL_MIXTURE, _AUTO_TOTAL_REGRESSION = 8.0, 11.0
-_AUTO_MOST = 0.3  # of min(0.3, 11 / T) (docs/dp-sep.md, "Limits")
-_START_SPREAD = 0.6  # in units of a block's scale: components begin near each other (docs/dp-sep.md, "Choices")
 
 
 class SiteOptions(TypedDict, total=False):
@@ -138,7 +134,8 @@ def start_loc(model: SiteModel, start: npt.ArrayLike | None, draws: Callable[[in
             raise ValueError(f"start must have shape ({blocks}, {d}), got {array.shape}")
         return array.reshape(blocks, d).copy()
     if model.exchangeable_blocks:
-        return np.asarray(prior.loc + _START_SPREAD * model.block_scale * draws(blocks * d).reshape(blocks, d))
+        spread = tuning.TUNING.start_spread * model.block_scale
+        return np.asarray(prior.loc + spread * draws(blocks * d).reshape(blocks, d))
     return prior.loc.copy()
 
 
@@ -150,8 +147,8 @@ def damping_rates(model: SiteModel, damping: Damping, plan: PrivacyPlan) -> Floa
         check_choice("damping", damping, ("auto",))
         if single is not None:
             return np.full(steps, 1.0 / single)
-        total = _AUTO_TOTAL_MIXTURE if model.exchangeable_blocks else _AUTO_TOTAL_REGRESSION
-        return np.full(steps, min(_AUTO_MOST, total / steps))
+        total = tuning.TUNING.mixture_total if model.exchangeable_blocks else tuning.TUNING.regression_total
+        return np.full(steps, min(tuning.TUNING.largest_rate, total / steps))
     if callable(damping):
         damping = [damping(step) for step in range(steps)]
     values = check_float_array("damping", damping)

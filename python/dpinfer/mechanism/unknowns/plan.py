@@ -17,13 +17,11 @@ from dpinfer.accounting import (
 )
 from dpinfer.accounting.accountant import AccountantName, certify, check_stated_epsilon
 from dpinfer.accounting.gaussian import bisected, pure_mu
+from dpinfer.mechanism.unknowns import tuning
 from dpinfer.mechanism.unknowns.draws import least_threshold
 from dpinfer.mechanism.unknowns.releases import bounds_event, categories_event
 
 UNKNOWN = ("n_records", "bounds", "categories")
-# Shares of the requested parts in the parts' budget, as squares of the signal-to-noise ratio.
-_WEIGHTS = {"n_records": 1.0, "bounds": 5.0, "categories": 4.0}
-_FAILURE_SHARE = 0.1  # of delta, for thresholds of labels; the rest is for the fit
 # The calibrations of the plan and, later, of the fit are each exact to less than this.
 _CALIBRATED = 1.0 - 1e-6
 
@@ -177,10 +175,10 @@ def split_budget(
     terms: dict[str, Any] = {"adjacency": relation, "accountant": accountant}
     whole = calibrate_noise_multiplier(GaussianEvent, target_epsilon=target, target_delta=delta, **terms)
     mu = relation.sensitivity_factor / whole
-    total = math.fsum(_WEIGHTS[name] for name in asked)
+    total = math.fsum(getattr(tuning.TUNING, name) for name in asked)
 
     def part(name: str, count: int) -> float:
-        return _pure_of(mu * math.sqrt(share * _WEIGHTS[name] / total / count)) if name in asked else 0.0
+        return _pure_of(mu * math.sqrt(share * getattr(tuning.TUNING, name) / total / count)) if name in asked else 0.0
 
     parts = UnknownParts(
         unknown=tuple(asked),
@@ -188,7 +186,7 @@ def split_budget(
         selection_epsilon=part("bounds", n_selections),
         n_selections=n_selections,
         column_epsilon=part("categories", n_labelled),
-        column_delta=_FAILURE_SHARE * delta / n_labelled if n_labelled else 0.0,
+        column_delta=tuning.TUNING.failure_share * delta / n_labelled if n_labelled else 0.0,
         n_labelled=n_labelled,
         adjacency=relation,
     )

@@ -22,6 +22,7 @@ from dpinfer.mechanism.private_run import ReleaseTerms, RunControl
 from dpinfer.mechanism.records import records_of
 from dpinfer.mechanism.run import run_once
 from dpinfer.mechanism.sources.row_source import Records
+from dpinfer.mechanism.unknowns import tuning
 from dpinfer.mechanism.unknowns.draws import (
     QuantileSearch,
     RankedColumn,
@@ -40,12 +41,6 @@ _LONGEST_LABEL = 1000  # characters of a name
 _SHARE = 1.0 - 1e-13
 
 
-# A draw among 1024 cells lands beyond all of N values about once in 10 000 times at an epsilon p N / (1 - p) of 32.
-_RESOLVED = 32.0
-# The default quantile, and the range of those that follow from the number of records (docs/unknown.md).
-_PROBABILITY, _LEAST_PROBABILITY, _LARGEST_PROBABILITY = 0.1, 0.02, 0.25
-
-
 def resolved_probability(
     n_records: int | None,  # without it the result is 0.1
     epsilon: float,
@@ -54,9 +49,11 @@ def resolved_probability(
 
     **Privacy.** Public, or released, numbers alone.
     """
+    chosen = tuning.TUNING
     if n_records is None or not epsilon > 0.0:
-        return _PROBABILITY
-    return min(max(_RESOLVED / (epsilon * max(n_records, 1)), _LEAST_PROBABILITY), _LARGEST_PROBABILITY)
+        return chosen.probability
+    resolved = chosen.resolved / (epsilon * max(n_records, 1))
+    return min(max(resolved, chosen.least_probability), chosen.largest_probability)
 
 
 def shared(total: float, parts: int) -> float:

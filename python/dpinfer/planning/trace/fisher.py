@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer.inference.trace.scales.fisher import VARIANCE_TOLERANCE, WHOLE_TRACE
+from dpinfer.inference.trace import tuning
 from dpinfer.inference.trace.scales.tied import fisher_burn_in
 from dpinfer.models import LinearRegression, Model, expected_gradients
 from dpinfer.planning.trace.drift import inflated_noise, window_moments
@@ -153,11 +153,11 @@ def _relative(
         # like the variance itself.
         noise[:-1] *= np.sqrt(inflation)
         noise[-1] *= inflation
-        tolerance[-1] = VARIANCE_TOLERANCE
+        tolerance[-1] = tuning.TUNING.variance_tolerance
     total, data = np.empty(n), np.empty(n)
     estimate, offset = np.empty(n), np.empty(n)
     for j in range(n):
-        whole = window_moments(rates, float(slope[j]), noise[j], math.floor(WHOLE_TRACE * rates.shape[0]))
+        whole = window_moments(rates, float(slope[j]), noise[j], math.floor(tuning.TUNING.whole_trace * rates.shape[0]))
         window = window_moments(rates, float(slope[j]), noise[j], first)
         # Information about log eta: the prior, the raw_scale gradients, and the location gradients.
         precision = tolerance[j] ** -2.0 + size * scaling.raw_ratio**2 * n_records / q**2

@@ -15,6 +15,7 @@ from dpinfer.accounting import PrivacyPlan
 from dpinfer.accounting.guarantee import caution_of_delta
 from dpinfer.inference.request import PosteriorOptions, has_model_hessian
 from dpinfer.models import LogisticRegression, Model
+from dpinfer.planning import tuning
 from dpinfer.planning.trace.drift import Drift, LogisticPilot, QuadraticLoss
 from dpinfer.planning.trace.fisher import Prediction, predict_tied
 from dpinfer.planning.trace.result import InferencePlan, PlanGrid
@@ -32,10 +33,6 @@ from dpinfer.planning.trace.settings import (
 )
 from dpinfer.planning.trace.simulated import PlainRun, predict_simulated
 
-_FACTORS = (0.125, 0.18, 0.25, 0.35, 0.5, 1.0, 2.0)  # candidates of the learning rate, as the docstring lists
-_LARGEST_CONTRACTION = 0.5  # of one step; at 2 it diverges
-_LEAST_COVERAGE = 0.88  # of 90% intervals, as the docstring states
-_COVERAGE_SLACK = 0.03  # choices so near to the best coverage are compared by their score
 _TRIAL: PosteriorOptions = {"n_samples": 60, "n_warmup": 40, "check_convergence": False}
 _PAPER_POSTERIOR: PosteriorOptions = {"prior": "empirical", "burn_in": 0.2, "extra_noise": False}
 
@@ -314,7 +311,8 @@ def _simulated(
     factors: tuple[float, ...] = (1.0 if factor is None else factor,)
     if settings.recipe == "plain" and factor is None:
         sharpest = float(np.max(np.linalg.eigvalsh(drift.hessian()))) * privacy.sample_rate * float(heuristic[0])
-        factors = tuple(each for each in _FACTORS if each <= 1.0 or each * sharpest <= _LARGEST_CONTRACTION)
+        chosen = tuning.TUNING
+        factors = tuple(f for f in chosen.factors if f <= 1.0 or f * sharpest <= chosen.largest_contraction)
     # Fewer draws suffice to compare learning rates; the chosen one gets as many as a fit.
     trial = _TRIAL if not posteriors[0] and len(factors) > 1 else PosteriorOptions()
     rounds = len(factors) + bool(trial)
@@ -361,7 +359,7 @@ def _covers(choice: _Choice) -> bool:
     """Return whether the intervals cover enough, or may do so where the posterior has no known flaw."""
     prediction = choice.prediction
     doubt = 0.0 if choice.posterior or not math.isfinite(prediction.coverage_stderr) else prediction.coverage_stderr
-    return prediction.coverage90 + doubt >= _LEAST_COVERAGE
+    return prediction.coverage90 + doubt >= tuning.TUNING.least_coverage
 
 
 def _best(choices: list[_Choice]) -> _Choice:
@@ -369,5 +367,5 @@ def _best(choices: list[_Choice]) -> _Choice:
     if good:
         return min(good, key=lambda choice: choice.prediction.typical_widening)
     highest = max(choice.prediction.coverage90 for choice in choices)
-    best = [choice for choice in choices if choice.prediction.coverage90 >= highest - _COVERAGE_SLACK]
+    best = [choice for choice in choices if choice.prediction.coverage90 >= highest - tuning.TUNING.coverage_slack]
     return min(best, key=lambda choice: choice.prediction.score90)

@@ -12,14 +12,12 @@ from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan, plan_privacy
 from dpinfer.models import ConjugateModel, InformedModel, LinearRegression, Model, default_max_grad_norm
+from dpinfer.models import tuning as common
+from dpinfer.planning import tuning
 from dpinfer.recipes import FisherScaling
 
 PILOT_RECORDS = 1000  # simulated moments err by 1 / sqrt(1000), 3%
 SEED = 20_261_121  # a date
-_SAMPLE_RATES = (0.05, 0.1, 0.2, 0.5, 1.0)  # candidates of the search: a factor of 2 apart
-_STEPS = (1000, 2500, 5000, 10_000)  # candidates of the search, up to the published number
-_SLACK = 1.01  # fewer steps are preferred to 1% of width
-_CLIP_QUANTILE = 0.985  # that of the recipes (docs/coverage-record.md)
 
 
 def pilot_design(model: Model, pilot: npt.ArrayLike | None) -> FloatArray | None:  # (m, n) or None
@@ -211,7 +209,7 @@ def _clipping_norm(model: Model, recipe: str, features: FloatArray | None) -> fl
             response = informed.draw_response(eta, informed.constrain(theta), rng)
             records, weights = (features, response), np.full(features.shape[0], 1.0 / features.shape[0])
         norm = np.linalg.norm(informed.record_derivatives(records, theta)[0], axis=1)
-        norms.append(np.quantile(norm, _CLIP_QUANTILE, weights=weights, method="inverted_cdf"))
+        norms.append(np.quantile(norm, common.TUNING.clip_quantile, weights=weights, method="inverted_cdf"))
     return float(np.median(norms))
 
 
@@ -231,8 +229,9 @@ def fewest_passes(
     sample_rate, n_steps = settings.sample_rate, settings.n_steps
     if sample_rate is not None and n_steps is not None:
         return _calibrated(epsilon, delta, sample_rate, n_steps)
-    rates = _SAMPLE_RATES if sample_rate is None else (sample_rate,)
-    steps = tuple(count for count in _STEPS if not (slow and count < 2500)) if n_steps is None else (n_steps,)
+    rates = tuning.TUNING.sample_rates if sample_rate is None else (sample_rate,)
+    counts = tuple(count for count in tuning.TUNING.steps if not (slow and count < 2500))
+    steps = counts if n_steps is None else (n_steps,)
     # sigma is kappa sqrt(T) times a number that hardly changes: calibrating the cheapest and the dearest will do.
     unit = _calibrated(epsilon, delta, rates[-1], steps[-1])
     slope = unit.noise_multiplier / (unit.sample_rate * math.sqrt(unit.n_steps))
@@ -243,5 +242,5 @@ def fewest_passes(
 
     options = [(rate * count, count, rate) for rate in rates for count in steps]
     least = min(width(rate, count) for _, count, rate in options)
-    _, count, rate = min(option for option in options if width(option[2], option[1]) <= _SLACK * least)
+    _, count, rate = min(option for option in options if width(option[2], option[1]) <= tuning.TUNING.slack * least)
     return _calibrated(epsilon, delta, rate, count)

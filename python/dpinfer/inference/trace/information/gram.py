@@ -9,6 +9,7 @@ from scipy import linalg, special
 from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
+from dpinfer.inference.trace import tuning
 from dpinfer.inference.trace.information import FullHessian
 from dpinfer.inference.trace.information.under_model import InformationTrace, information_draws, information_mode
 from dpinfer.inference.trace.scales.fisher import FisherRun
@@ -22,7 +23,6 @@ _TAIL = 1e-7  # probability of the prior outside of the grid
 _SMALLEST = 1e-300  # avoids division by zero
 _NULL = 1e-10  # relative rank tolerance: far above rounding
 _ROUNDS = 2  # v from the trace at A's mode, the mode at v (docs/derivations/noise-aware-posterior.md)
-_FEWEST_DRAWS = 10.0  # draws' worth below which the two traces contradict each other (same page)
 _POINTS = 256  # points of h, in pairs (same page)
 
 
@@ -171,10 +171,10 @@ def gram_posterior(
     share = np.exp(evidence - evidence.max())
     share /= share.sum()
     effective = float(1.0 / np.sum(share**2))
-    if check_convergence and effective < min(_FEWEST_DRAWS, size):
+    if check_convergence and effective < min(tuning.TUNING.fewest_draws, size):
         raise NumericalError(
             "the noise variance's trace contradicts nearly all draws of the Gram matrix: they are worth "
-            f"{effective:.1f}, at least {_FEWEST_DRAWS:g} are needed; the weights wander too far, use the "
+            f"{effective:.1f}, at least {tuning.TUNING.fewest_draws:g} are needed; the weights wander too far, use the "
             "recipe 'tied', or opt out with check_convergence=False"
         )
     # Systematic resampling: copies in proportion to the share, up to rounding.

@@ -8,6 +8,7 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.trace import tuning
 from dpinfer.inference.trace.analysis import Analysis
 from dpinfer.inference.trace.burn_in import BurnIn
 from dpinfer.inference.trace.checks import check_statistics
@@ -54,11 +55,6 @@ def coupling_pvalue(
     return min(1.0, size * smallest)
 
 
-MODEL_BURN_IN = 0.15  # share of the trace; chosen by hand
-# Shares of the trace, for the weights and for the noise variance, which settles later.
-GRAM_BURN_IN, _VARIANCE_BURN_IN = 0.1, 0.5
-COUPLING_LEVEL = 0.01  # false-positive rate of the choice between "tied" and "full"
-
 _FLAT_DRAWS = 1000  # Monte Carlo error 2% of a standard deviation (1 / sqrt(2 * 1000))
 _MODEL_DRAWS, _MODEL_WARMUP = 200, 100  # each draw is a mixture component: 200 give smooth marginals
 
@@ -79,7 +75,8 @@ def features_coupled(release: GradientTrace, model: LinearRegression) -> float:
     declared = np.diag(model.design_moments)
     if np.any(np.abs(model.design_moments - np.diag(declared)) > 1e-9 * np.sqrt(np.outer(declared, declared))):
         return 0.0
-    first, half = int(GRAM_BURN_IN * release.n_steps), int(_VARIANCE_BURN_IN * release.n_steps)
+    shares = (tuning.TUNING.gram_burn_in, tuning.TUNING.variance_burn_in)
+    first, half = (int(share * release.n_steps) for share in shares)
     trace = GramTrace.from_release(release, model, _fisher_run(release, model), first, half)
     return coupling_pvalue(trace.at(trace.variance.residual), trace.clip_slope * trace.n_records * declared)
 
@@ -95,7 +92,7 @@ def coupling_findings(
         " Features are correlated, as declared or as the trace shows: intervals with a diagonal Hessian do not hold; "
         "use hessian='full'."
     )
-    return pvalue, finding if pvalue < COUPLING_LEVEL else ""
+    return pvalue, finding if pvalue < tuning.TUNING.level else ""
 
 
 def flat_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
@@ -175,7 +172,7 @@ def gram_full_posterior(
     model = cast(LinearRegression, analysis.model)
     n = release.n_params
     run = _fisher_run(release, model)
-    variance_start = max(start.start, int(_VARIANCE_BURN_IN * release.n_steps))
+    variance_start = max(start.start, int(tuning.TUNING.variance_burn_in * release.n_steps))
     trace = GramTrace.from_release(release, model, run, start.start, variance_start)
     result = gram_posterior(trace, model, **_sampling(analysis))
     checked = start.statistics.take(slice(0, n))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from dpinfer._arrays import FloatArray
+from dpinfer.inference.trace import tuning
 from dpinfer.inference.trace.collapsed import SideRegression
 from dpinfer.inference.trace.statistics import TraceStatistics, segment_statistics
 from dpinfer.models import ExpectedGradients, LinearRegression, Model, expected_gradients
@@ -71,9 +72,6 @@ def pooled_slope_score(side: SideRegression, statistics: TraceStatistics, sample
     return np.asarray((precision * slope + side.precision * side.slope) / np.sqrt(precision + side.precision))
 
 
-VARIANCE_TOLERANCE = 0.02  # of the slope in the noise variance, which is the public number of records
-WHOLE_TRACE = 0.06  # the share of the first steps that even the judgement of excursions leaves out
-
 _RATIOS = np.array([0.4, 0.7, 1.0])  # u / v at which clipping is tabulated: weights' excursions make u smaller than v
 
 
@@ -135,7 +133,7 @@ class TiedTrace:
             )
 
         statistics, side = part(burn_in)
-        whole_statistics, whole_side = part(min(burn_in, int(WHOLE_TRACE * steps)))
+        whole_statistics, whole_side = part(min(burn_in, int(tuning.TUNING.whole_trace * steps)))
         weight = stddev[burn_in:, -1] ** -2.0
         weight /= weight.sum()
         last_position = weight @ positions[burn_in:]

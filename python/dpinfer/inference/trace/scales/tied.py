@@ -10,6 +10,7 @@ from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import IndependentTheta
+from dpinfer.inference.trace import tuning
 from dpinfer.inference.trace.analysis import Analysis
 from dpinfer.inference.trace.burn_in import BurnIn
 from dpinfer.inference.trace.by_coordinate import Coordinates
@@ -18,7 +19,6 @@ from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes, collapse
 from dpinfer.inference.trace.information.posteriors import coupling_findings
 from dpinfer.inference.trace.priors import CoordinatePriors, optimum_under_model
 from dpinfer.inference.trace.scales.fisher import (
-    VARIANCE_TOLERANCE,
     FisherRun,
     SideSums,
     TiedTrace,
@@ -30,7 +30,6 @@ from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models import ExpectedGradients, InformedModel, LinearRegression, Model, dispersion_clipping
 from dpinfer.models.base import softplus, softplus_inverse
 
-_OPTIMUM_SPREADS = 10.0  # 10 D, as in the "weak" prior
 _SMALLEST_VARIANCE = 1e-12  # avoids a logarithm of zero
 
 
@@ -149,10 +148,10 @@ class _TiedProblems:
         tolerance = np.full(shape, run.tolerance)
         if slope is not None:  # clipping moves the zero of its gradients, by a factor that is taken out at the end
             factor, bias_loc = _with_last(factor, slope.gain), _with_last(bias_loc, np.zeros(runs))
-            tolerance[:, -1] = VARIANCE_TOLERANCE
+            tolerance[:, -1] = tuning.TUNING.variance_tolerance
         typical_noise = part.reference_stddev * np.sqrt(part.count / part.weight)
         gradient_mean = part.gradient_mean - shift + bias_loc.ravel() * typical_noise
-        loc, scale = part.position_mean, _OPTIMUM_SPREADS * part.spread
+        loc, scale = part.position_mean, tuning.TUNING.optimum_spreads * part.spread
         if self.optimum is not None:
             bounded = np.tile(np.arange(n) < n - (slope is not None), runs)  # a variance has its own prior, at the end
             loc, scale = np.where(bounded, self.optimum[0], loc), np.where(bounded, self.optimum[1], scale)
@@ -255,16 +254,12 @@ def _excursions(
     return information * square, information**2 * doubt
 
 
-# Shares of the trace: chosen with the recipe (docs/coverage-record.md).
-_FISHER_BURN_IN, _FISHER_VARIANCE_BURN_IN = 0.35, 0.5
-
-
 def fisher_burn_in(model: Model | None) -> float:
     """Return the share of the steps that the tied posterior of a Fisher-scaled run leaves out by default.
 
     Longer with a noise variance, at first inflated by the weights' distance: docs/coverage.md.
     """
-    return _FISHER_VARIANCE_BURN_IN if isinstance(model, LinearRegression) else _FISHER_BURN_IN
+    return tuning.TUNING.variance_burn_in if isinstance(model, LinearRegression) else tuning.TUNING.fisher_burn_in
 
 
 def tied_coordinates(

@@ -11,10 +11,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 _LONGEST_LABEL = 60  # characters that fit in a column of a report or a legend
-# First characters of spreadsheet formulas, also in the full width of East Asian keyboards.
-_FORMULA = "=+-@|%＝＋－＠"
-# Names of dimensions and coordinates of the containers that ArviZ makes.
-_TAKEN = ("chain", "draw", "sample")
+_FORMULA = "=+-@|%＝＋－＠"  # First characters of spreadsheet formulas, also in the full width of East Asian keyboards
+_TAKEN = ("chain", "draw", "sample")  # names of dimensions and coordinates of the containers that ArviZ makes
 
 
 def printable(text: object) -> str:

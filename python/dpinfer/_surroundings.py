@@ -16,8 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 ProgressCallback = Callable[[int, int], None]
 
-# Shorter work shows no bar by default: chosen as a wait that users notice.
-_QUIET_SECONDS = 2.0
+_QUIET_SECONDS = 2.0  # shorter work shows no bar by default: chosen as a wait that users notice
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:

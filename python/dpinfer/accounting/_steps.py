@@ -37,12 +37,10 @@ from dpinfer.accounting.gaussian import ndtr, pure_mu, upper_quantile
 from dpinfer.errors import UnsupportedEventError
 
 UNIT = 2.0**-53  # unit roundoff of double precision
-# Below this the arithmetic comes near the subnormal range, and relative error bounds would stop holding.
-_TINY = 1e-280
+_TINY = 1e-280  # below this the arithmetic comes near the subnormal range, and relative error bounds would stop holding
 _MAX_EXPONENT = 600.0  # exp(600) is still far from overflow, and a bound at exp(-600) is 0 for any delta
 _TOLERANCE = 1e-7  # far above the rounding of the sums, far below a fault of a bin
-# Only for tail masses, which are small beside delta already.
-_UP_TAIL = 1.0 + 1e-9
+_UP_TAIL = 1.0 + 1e-9  # only for tail masses, which are small beside delta already
 # The probability that one coordinate of one step, with noise multiplier s, differs from exact noise is at
 # most s 2**-131 + 2**-138; a step has at most 2**20 coordinates.
 _PER_NOISE_MULTIPLIER = 2.0**-111

@@ -22,11 +22,9 @@ _RELATIVE_ERROR = 3e-5  # aim for epsilon of the discretisation; the excess is p
 _MIN_POINTS = 2**12  # below it the transform costs nothing
 _MAX_POINTS = 2**19  # memory and time of a transform
 _MAX_STEP_POINTS = 2**20  # the same for a single step's law
-# How much coarser than its own choice a layout may be made, so that its errors stay below a per cent.
-_COARSEST = 16.0
+_COARSEST = 16.0  # how much coarser than its own choice a layout may be made, so that its errors stay below a per cent
 _MAX_THETA = 1e12  # tilts beyond it overflow with any loss
-# A tilt toward events rarer than exp of minus this leaves the range of the arithmetic.
-_LARGEST_LEVEL = 640.0
+_LARGEST_LEVEL = 640.0  # a tilt toward events rarer than exp of minus this leaves the range of the arithmetic
 
 
 @dataclass(frozen=True)
@@ -192,8 +190,7 @@ _FFT_CONSTANT = 16.0
 _MAX_EXPONENT = 650.0  # below the 709 of the largest double
 # Larger values mean "more than any mass", with room for sums and products: 1e60 squared is below 1e308.
 _MAX_LOG_MASS = 250.0
-# At most ten atoms can be larger than this.
-_ATOM = 0.1
+_ATOM = 0.1  # at most ten atoms can be larger than this
 _NEGLIGIBLE_LOG = -700.0  # about the least normal double; smaller masses are counted as missed
 
 

@@ -35,8 +35,7 @@ ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "prv", "rdp")
 MIN_NOISE_MULTIPLIER = 1e-2  # epsilon of one full-batch step is above 5000
 MAX_NOISE_MULTIPLIER = 1e6  # more noise than 1e6 times the sensitivity leaves no use
 _MAX_EVALUATIONS = 60  # bisection alone needs 60 for double precision
-# Interpolation settles this search within about six evaluations; from here on it bisects.
-_MAX_INTERPOLATIONS = 16
+_MAX_INTERPOLATIONS = 16  # interpolation settles this search within about six evaluations; from here on it bisects
 
 _PRV_NOTE = (
     "prv-accountant models the removal of a record only; epsilon is the larger of its upper end and the pld bound for "
@@ -124,8 +123,7 @@ def certify_at(event: Event, *, delta: float, adjacency: Adjacency | str, accoun
     return math.inf if rest else pure
 
 
-# Relative difference between two machines' arithmetic: 1e4 units of double precision.
-_SAME = 1e-9
+_SAME = 1e-9  # relative difference between two machines' arithmetic: 1e4 units of double precision
 # Relative excess of a stated epsilon over the certified one that is accepted: a margin for tighter accountants.
 STATED_TOLERANCE = 0.01
 # Relative excess of "prv" (own error about 1%) over "pld" that is accepted without running "prv", which takes seconds.

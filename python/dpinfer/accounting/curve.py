@@ -29,8 +29,7 @@ from dpinfer.accounting.events import Adjacency, Event, as_adjacency, check_even
 from dpinfer.accounting.gaussian import bisected, gaussian_delta, gaussian_epsilon, ndtr, pure_mu
 from dpinfer.accounting.pld import pld_deltas
 
-# The curve is known down to about this delta; below it the last value is used.
-_LEAST_DELTA = 1e-12
+_LEAST_DELTA = 1e-12  # the curve is known down to about this delta; below it the last value is used
 _N_POINTS = 513  # points of the table; between them the certified chord lies above the curve
 # More than the rounding of the formulas below, all of which are sums of a few terms of size at most 1.
 _ROUNDING = 1e-14

@@ -14,20 +14,17 @@ from dpinfer.accounting._tilted import ComposedLaw, Layout, compose, plan_layout
 from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from dpinfer.errors import UnsupportedEventError
 
-# The package's memory and time are proportional to the number of mesh points.
-_MAX_MESH = 500_000
+_MAX_MESH = 500_000  # the package's memory and time are proportional to the number of mesh points
 _RELATIVE_ERROR = 0.01  # of epsilon: stated in the docstring
 _DELTA_ERROR_SHARE = 1e-3  # of delta: small beside the error of epsilon
-# The share of delta that cutting the tails of the one-step laws may cost.
-_TAIL_SHARE = 1e-5
+_TAIL_SHARE = 1e-5  # the share of delta that cutting the tails of the one-step laws may cost
 _LEAST_TAIL = 1e-280  # above the least normal double, 2e-308, with room for products
 _MAX_REFINEMENTS = 30  # the assumed delta falls by 10 or more in each
 _MAX_SHIFT = 1e4  # steps with less noise have no useful guarantee; larger shifts overflow
 _MIN_SHIFT = 1e-9  # below it the loss is lost in rounding
 _BOTH = (Direction.REMOVE, Direction.ADD)
 
-# Where the laws of a whole curve are made accurate: at epsilon 0, and at these deltas.
-_ANCHORS = (1e-2, 1e-5, 1e-8)
+_ANCHORS = (1e-2, 1e-5, 1e-8)  # where the laws of a whole curve are made accurate: at epsilon 0, and at these deltas
 
 
 def _only_gaussian(steps: Mapping[Step, int]) -> Step | None:

@@ -14,8 +14,7 @@ from dpinfer.accounting.events import Adjacency, Event
 from dpinfer.accounting.guarantee import PrivacyBound
 
 _LARGEST_ORDER = 10_000  # larger orders suit epsilon below 1e-3 only
-# Of delta, for the finite precision of the noise: fixed, because the filter must be.
-_RESERVED_SHARE = 2.0**-20
+_RESERVED_SHARE = 2.0**-20  # of delta, for the finite precision of the noise: fixed, because the filter must be
 _UNIT = 2.0**-53  # unit roundoff of double precision
 # Error bound of logarithm, exponential and log-gamma, in units of the last place: several times their documented
 # errors.

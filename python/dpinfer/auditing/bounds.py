@@ -14,8 +14,7 @@ from dpinfer.accounting.gaussian import bisected
 
 _PILOT_SHARE = 0.1  # of the trials, to choose the threshold; the others bound the error
 _PILOT_LEVEL = 1e-3  # of the pilot's own intervals; validity does not depend on it
-# Errors are counted apart only where that promises more than luck among 49 thresholds does.
-_IN_FAVOUR = 0.85
+_IN_FAVOUR = 0.85  # errors are counted apart only where that promises more than luck among 49 thresholds does
 _MAX_EPSILON = 50.0  # a larger refuted epsilon is reported as this one
 
 

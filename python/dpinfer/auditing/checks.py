@@ -18,8 +18,7 @@ from dpinfer.auditing.paths import AuditPath
 from dpinfer.auditing.result import AuditCheck
 from dpinfer.mechanism.noise_keys import RandomSource
 
-# So little noise rounds to none: at most 2**31 steps times 1e-12 times 16 standard deviations.
-NO_NOISE = 1e-12
+NO_NOISE = 1e-12  # so little noise rounds to none: at most 2**31 steps times 1e-12 times 16 standard deviations
 _LAGS = 12  # of autocorrelations: a generator's fault shows at the first ones
 
 

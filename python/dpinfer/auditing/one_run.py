@@ -13,12 +13,10 @@ from dpinfer.mechanism.noise_keys import RandomSource
 from dpinfer.mechanism.private_run import check_source
 from dpinfer.models import BayesianNeuralNetwork, GaussianMixture, LogisticRegression
 
-# Far from 1: noise that forgets it, or takes its root, is far too small.
-_NORM = 16.0
+_NORM = 16.0  # far from 1: noise that forgets it, or takes its root, is far too small
 # Limits of the largest network and the largest mixture.
 _MOST = {"dpvi": 2**31, "dp_sep": 10_000, "dp_sep_network": 4096}
-# q hardly moves: the auditor knows where it is, and canaries are the same at every step.
-_STILL = 1e-9
+_STILL = 1e-9  # q hardly moves: the auditor knows where it is, and canaries are the same at every step
 
 
 def audit_one_run(

@@ -330,8 +330,7 @@ class BayesianLogisticRegression(Classifier):
 
 RECIPES = ("plain", "paper", "tied", "steady")
 FISHER_RECIPES = ("tied", "steady")
-# Squares of these, times the number of records, are numbers.
-SCALES = (1e-30, 1e30)
+SCALES = (1e-30, 1e30)  # squares of these, times the number of records, are numbers
 
 
 def check_fit(

@@ -132,8 +132,7 @@ _LEAKS = {
     "n_records": "the number of records was read from the private records",
 }
 
-# Released bounds reach as many scales to either side of the centre.
-_REACH = 4.0
+_REACH = 4.0  # released bounds reach as many scales to either side of the centre
 RELEASED_WIDTH = 2.0 * _REACH  # released bounds are centre +- reach scales (BoundsRelease.bounds)
 _NO_CLASSES = (
     "unknown must not hold 'classes': the positive label determines the sign of the coefficients, and has to be "

@@ -26,10 +26,8 @@ from dpinfer.models import Model, OwnModel
 from dpinfer.release import GradientTrace, Release
 from dpinfer.release.newton.regression import PopulationSums
 
-# Media type, content and caption.
-Picture: TypeAlias = tuple[str, bytes, str]
-# Ending of the names of pictures that repeat another one for a narrow screen.
-NARROW = "-narrow"
+Picture: TypeAlias = tuple[str, bytes, str]  # media type, content and caption
+NARROW = "-narrow"  # ending of the names of pictures that repeat another one for a narrow screen
 
 _PROPER = {"Bernoulli", "Dirichlet", "Gaussian", "Poisson"}
 _OTHER_TERMS = (

@@ -21,8 +21,7 @@ from dpinfer.formulas.records import UnreadRecords, unread_columns
 from dpinfer.methods import RunSettings, method_with
 from dpinfer.tabular import Schema, SchemaDraft, UnknownPlan, UnknownRelease, plan_unknown, release_unknown
 
-# Stand-in for a number of records that is not yet released; any value of usual size would do.
-_STAND_IN = 10_000
+_STAND_IN = 10_000  # stand-in for a number of records that is not yet released; any value of usual size would do
 _NARROW = 1e-9  # share of the limits: the narrowest bounds that a release could give
 
 

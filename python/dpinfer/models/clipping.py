@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import NEGLIGIBLE, FloatArray
 from dpinfer.models import tuning
 from dpinfer.models.glm import GeneralizedLinearModel
 
@@ -29,7 +29,6 @@ _NEAR, _TOGETHER = 4, (2, 3, 4)  # intervals, of half an octave: less than two o
 _LONGEST = 0.5  # ratio of successive shares of the longest tail with a variance: it falls with the square of the size
 _LEVELS, _REACH = (np.arange(64) + 0.5) / 64.0, 6.0  # of a tail that noise hides, in its standard deviations
 _FACTORS = np.exp2(np.arange(-6.0, 5.0))  # nodes of the prior variance of the clipped part
-_SMALLEST = 1e-12  # eigenvalue of a covariance over its trace
 _SHARES = (np.arange(400) + 0.5) / 400.0  # for means over a chi-squared law, by its quantiles
 _DENSITY_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)  # of the standard normal law
 
@@ -80,8 +79,7 @@ def mallows_mean(n_coef: int, bound: float) -> float:
     return float(np.mean(np.minimum(1.0, bound**2 / squares)))
 
 
-# Predictors: of zeros and ones, and of counts up to that of the largest mean.
-_BINARY_REACH = 12.0
+_BINARY_REACH = 12.0  # predictors: of zeros and ones, and of counts up to that of the largest mean
 # From the predictor of a mean of exp(-10) to a mean of 2000, where tables end (docs/private-newton.md).
 _LEAST_LOG_MEAN, _LARGEST_MEAN = -10.0, 2000.0
 _TAIL, _NEGLIGIBLE = 1e-12, 1e-18  # probability of responses left out, and of those that are dropped at every node
@@ -260,7 +258,7 @@ def differences(common: FloatArray) -> FloatArray:
 
 def _regular(covariance: FloatArray) -> FloatArray:
     """Return a covariance that has an inverse in floating point."""
-    return np.asarray(covariance + _SMALLEST * float(np.trace(covariance)) * np.eye(len(covariance)), dtype=np.float64)
+    return np.asarray(covariance + NEGLIGIBLE * float(np.trace(covariance)) * np.eye(len(covariance)), dtype=np.float64)
 
 
 def pointed(

@@ -9,15 +9,13 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import NEGLIGIBLE, TINY, FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.models.base import sigmoid, softplus
 from dpinfer.models.conjugate_distributions import DirichletOnLogits, GammaOnSoftplus
 from dpinfer.models.conjugate_model import ConjugateModel
 
-_SMALL = 1e-300  # avoids division by zero
 _QUANTILES = 2048  # of an exponential record (docs/derivations/noise-aware-posterior.md)
-_SMALLEST_INFORMATION = 1e-12  # keeps steps finite
 _MAX_CATEGORIES = 33  # 32 parameters: limit of the compiled engine
 _START_RAW_SCALE = -4.0  # small scales: the start is near the prior's centre
 _CATEGORICAL_START_RAW_SCALE = -6.0  # as above, for several parameters
@@ -93,14 +91,14 @@ class GammaExponential(ConjugateModel):
 
     def information(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
         """Return (sigmoid(loc) / softplus(loc))**2, (..., 1)."""
-        ratio = sigmoid(loc) / np.maximum(softplus(loc), _SMALL)
-        return np.maximum(ratio**2, _SMALLEST_INFORMATION)
+        ratio = sigmoid(loc) / np.maximum(softplus(loc), TINY)
+        return np.maximum(ratio**2, NEGLIGIBLE)
 
     def reference_records(self, loc: FloatArray, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Return at most 2048 quantiles of the waiting time, (r, 1), with equal weights (r,)."""
         count = min(size, _QUANTILES)
         levels = (np.arange(count) + 0.5) / count
-        return -np.log1p(-levels)[:, None] / np.maximum(softplus(loc[0]), _SMALL), np.full(count, 1.0 / count)
+        return -np.log1p(-levels)[:, None] / np.maximum(softplus(loc[0]), TINY), np.full(count, 1.0 / count)
 
     def simulate(self, params: npt.ArrayLike, n_records: int, rng: np.random.Generator | int) -> FloatArray:
         """Draw waiting times (n_records,) at the rate params[0]."""
@@ -117,7 +115,7 @@ class GammaExponential(ConjugateModel):
 
     def _affine_gradient(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         slope = sigmoid(theta)  # of -log rate + rate t, rate = softplus(theta)
-        return slope[:, :, None], -slope / np.maximum(softplus(theta), _SMALL)
+        return slope[:, :, None], -slope / np.maximum(softplus(theta), TINY)
 
 
 class _BetaModel(ConjugateModel):
@@ -158,7 +156,7 @@ class _BetaModel(ConjugateModel):
 
     def information(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
         """Return trials p (1 - p), (..., 1)."""
-        return np.maximum(self.trials * sigmoid(loc) * sigmoid(-loc), _SMALLEST_INFORMATION)
+        return np.maximum(self.trials * sigmoid(loc) * sigmoid(-loc), NEGLIGIBLE)
 
     def reference_records(self, loc: FloatArray, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Return every count, (trials + 1, 1), and its probability."""
@@ -322,9 +320,9 @@ class DirichletCategorical(ConjugateModel):
         """Return the diagonal of the information, (..., n): p_j (1 - p_j), or left_j v_j (1 - v_j) for sticks."""
         if self.bijector == "softmax":
             p = self.constrain(loc)
-            return np.maximum(p * (1.0 - p), _SMALLEST_INFORMATION)
+            return np.maximum(p * (1.0 - p), NEGLIGIBLE)
         # p_j = left_j v_j, where left_j is the remainder of the earlier categories.
-        return np.maximum(self.constrain(loc) * sigmoid(-loc), _SMALLEST_INFORMATION)
+        return np.maximum(self.constrain(loc) * sigmoid(-loc), NEGLIGIBLE)
 
     def reference_records(self, loc: FloatArray, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Return every category's indicators, (n + 1, n), and its probability."""

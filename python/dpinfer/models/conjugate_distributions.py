@@ -7,14 +7,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import TINY, FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.models.base import gauss_hermite, log_sigmoid, sigmoid, softplus, softplus_inverse
 
 BIJECTORS = ("stick_breaking", "softmax")
 SPACES = ("constrained", "unconstrained")
 
-_SMALL = 1e-300  # avoids a logarithm of zero
 _SCORES = 32  # Gauss-Hermite nodes, exact to degree 63
 
 
@@ -133,7 +132,7 @@ class GammaOnSoftplus(ConjugateDistribution):
         law = stats.gamma(self.shape, scale=1.0 / self.rate)
         below = law.ppf(special.ndtr(np.minimum(nodes, 0.0)))
         above = law.isf(special.ndtr(-np.maximum(nodes, 0.0)))
-        theta = softplus_inverse(np.maximum(np.where(nodes < 0.0, below, above), _SMALL))
+        theta = softplus_inverse(np.maximum(np.where(nodes < 0.0, below, above), TINY))
         mean = float(weights @ theta)
         return mean, float(np.sqrt(weights @ (theta - mean) ** 2))
 
@@ -158,13 +157,13 @@ class GammaOnSoftplus(ConjugateDistribution):
     def log_density(self, theta: npt.ArrayLike) -> FloatArray:
         """Return the log density of theta, (...,) for (..., 1)."""
         values = check_float_array("theta", theta, finite=False)[..., 0]
-        rate = np.maximum(softplus(values), _SMALL)
+        rate = np.maximum(softplus(values), TINY)
         constant = self.shape * np.log(self.rate) - special.gammaln(self.shape)
         return np.asarray(constant + (self.shape - 1.0) * np.log(rate) - self.rate * rate + log_sigmoid(values))
 
     def log_density_gradient(self, theta: FloatArray) -> FloatArray:
         """Return the gradient of :meth:`log_density`, (..., 1)."""
-        rate = np.maximum(softplus(theta), _SMALL)
+        rate = np.maximum(softplus(theta), TINY)
         return np.asarray(((self.shape - 1.0) / rate - self.rate) * sigmoid(theta) + sigmoid(-theta))
 
     def sample(self, size: int, rng: np.random.Generator | int) -> FloatArray:
@@ -176,7 +175,7 @@ class GammaOnSoftplus(ConjugateDistribution):
         from scipy import stats  # half a second to import, so only if needed
 
         values = np.asarray(stats.gamma.ppf(probability, self.shape, scale=1.0 / self.rate))
-        return values if space == "constrained" else softplus_inverse(np.maximum(values, _SMALL))
+        return values if space == "constrained" else softplus_inverse(np.maximum(values, TINY))
 
 
 @dataclass(frozen=True)

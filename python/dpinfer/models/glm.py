@@ -17,8 +17,7 @@ from dpinfer.models.survey_weights import SurveyWeights
 
 _LARGEST_LOG_RATE = 40.0  # exp(40) counts, more than any record
 _NODES, _BISECTIONS = 40, 60  # of a public mean: far beyond what a prediction needs
-# Parameters drawn from the prior where records are, too.
-_REFERENCE_THETAS = 64
+_REFERENCE_THETAS = 64  # parameters drawn from the prior where records are, too
 
 
 def _by_row(design: FloatArray, weights: FloatArray) -> FloatArray:

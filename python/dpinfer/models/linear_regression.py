@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import TINY, FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.models.base import gauss_hermite, log_sigmoid, sigmoid, softplus, softplus_inverse
 from dpinfer.models.glm import GeneralizedLinearModel
@@ -101,7 +101,6 @@ class NormalInverseGamma:
 
 _START_RAW_SCALE = -6.0  # small scales: the start is near the prior's centre
 _GAUSS_HERMITE_NODES = 64  # exact to degree 127
-_SMALL = 1e-300  # avoids division by zero
 
 
 @dataclass(frozen=True)
@@ -189,7 +188,7 @@ class LinearRegression(GeneralizedLinearModel):
     def information(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
         """Return E[x_j**2] / variance for a weight, (d log variance / d rho)**2 / 2 for rho; (..., n)."""
         rho = loc[..., -1:]
-        variance = np.maximum(softplus(rho), _SMALL)
+        variance = np.maximum(softplus(rho), TINY)
         return np.concatenate((self.second_moments / variance, 0.5 * np.square(sigmoid(rho) / variance)), axis=-1)
 
     def reference_records(

@@ -1,9 +1,4 @@
-"""What was chosen of the arithmetic that runs, posteriors and plans share: every number, its range, what chose it.
-
-Each comment gives meaning; range; script. "Recipe": as in dpinfer.inference.trace.tuning. "Scope": the seen half of
-bench/coverage/newton_scope.py, whose part ``ablate`` prints what coverage and width are without each. "Responses": the
-seen half of bench/coverage/real_responses.py; "by hand": the same cells, before there were halves.
-"""
+"""Chosen numbers of runs, posteriors and plans: meaning; range; script (docs/architecture.md, "Chosen numbers")."""
 
 from dataclasses import dataclass
 
@@ -60,4 +55,20 @@ class Tuning:
     pivotal_quantile: float = 0.93
 
 
+@dataclass(frozen=True)
+class FullRankTuning:
+    """Chosen numbers of the full-rank normal guide of a gradient trace."""
+
+    clip_level: float = 0.98  # clipping norm, a quantile of simulated norms; 0.9 to 1; Curved
+    mixing_times: float = 10.0  # of the steps: rho = min(1/2, 10/T, 1/nu); 5 to 20; Curved
+    largest_rate: float = 0.5  # of rho; 0.1 to 1; by hand: a natural step of 1 would be a full Newton step
+    # longest, longest_turn: step of m in standard deviations, and of K; 0.3 to 2, 0.1 to 0.5; by hand: L keeps a
+    # positive diagonal
+    longest: float = 1.0
+    longest_turn: float = 0.3
+    # of the rate of K; 0.05 to 0.5; by hand: stationary variances of K add up to about a tenth
+    turn_variance: float = 0.2
+
+
 TUNING = Tuning()
+FULL_RANK = FullRankTuning()

@@ -10,13 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import NEGLIGIBLE, TINY, FloatArray
 from dpinfer.models import tuning
 
 _ALIKE = 1e-9  # a mean and a mean square from a file agree up to rounding
 _SWEEPS, _CLOSE = 40, 1e-3  # of iterative scaling; stops when every variance is met to 0.1%
-_LEAST_VARIANCE = 1e-12  # avoids division by zero
-_TINY = 1e-300  # avoids division by zero
 _RESOLVED = 1e-13  # some hundred units of double precision
 _LEFT: ContextVar[list[str] | None] = ContextVar("left", default=None)
 
@@ -46,7 +44,7 @@ def steady_solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
     if left is not None:
         left.append(f"a system of {len(matrix)} equations")
     with contextlib.suppress(np.linalg.LinAlgError), np.errstate(all="ignore"):
-        unit = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(matrix)), _TINY))
+        unit = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(matrix)), TINY))
         values, vectors = np.linalg.eigh(unit[:, None] * (0.5 * (matrix + matrix.T)) * unit)
         kept = np.where(values > _RESOLVED * np.abs(values).max(), 1.0 / values, 0.0)
         inverse = unit[:, None] * ((vectors * kept) @ vectors.T) * unit
@@ -66,7 +64,6 @@ def steady_inverse(matrix: FloatArray) -> FloatArray:
 
 
 _LEAST_SPREAD = 1e-4  # squared, over the level's square: 1%
-_SMALLEST = 1e-12  # keeps roots of eigenvalues real
 
 
 @dataclass(frozen=True)
@@ -162,7 +159,7 @@ def transport(first: FloatArray, second: FloatArray) -> FloatArray:
 
 def _power(matrix: FloatArray, exponent: float) -> FloatArray:
     values, vectors = np.linalg.eigh(matrix)
-    return np.asarray((vectors * np.maximum(values, _SMALLEST) ** exponent) @ vectors.T)
+    return np.asarray((vectors * np.maximum(values, NEGLIGIBLE) ** exponent) @ vectors.T)
 
 
 def shrink_moments(noisy: FloatArray, stddev: float, expected_trace: float) -> ShrunkenMoments:
@@ -249,7 +246,7 @@ def moments_of_means(
     variance = np.maximum(np.diag(covariance), 0.0)
     present, absent = _positive(means, stddev), _positive(1.0 - means, stddev)
     share = present / (present + absent)
-    gain = variance / np.maximum(variance + np.square(stddev), _LEAST_VARIANCE)
+    gain = variance / np.maximum(variance + np.square(stddev), NEGLIGIBLE)
     indicator = indicators_of(moments)
     estimate = np.where(indicator, share, centre + gain * (means - centre))
     covariance = with_variances(covariance, np.where(indicator, share * (1.0 - share), variance))
@@ -275,7 +272,7 @@ def with_variances(
         worst = 0.0
         for index in range(len(result)):
             now, wanted = float(result[index, index]), float(variance[index])
-            if min(now, wanted) < _LEAST_VARIANCE:
+            if min(now, wanted) < NEGLIGIBLE:
                 continue
             column = result[:, index].copy()
             result -= np.multiply(column[:, None], column * ((now - wanted) / now**2), out=change)

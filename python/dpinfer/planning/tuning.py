@@ -1,7 +1,4 @@
-"""What was chosen of the choice between methods and settings: every number, its range, and what chose it.
-
-Each comment gives meaning; range; script. A plan has the widths that it compared, and the settings that it took.
-"""
+"""Chosen numbers of comparisons of plans: meaning; range; script (docs/architecture.md, "Chosen numbers")."""
 
 from dataclasses import dataclass
 

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpinfer._arrays import FloatArray
-from dpinfer.models import OwnModel
+from dpinfer._arrays import NEGLIGIBLE, FloatArray
+from dpinfer.models import OwnModel, tuning
 from dpinfer.models.base import softplus
-from dpinfer.recipes import tuning
 
 # Draws of the prior, rows of each, an arbitrary seed (docs/derivations/any-model.md, "A full-rank guide").
 _POINTS, _ROWS, _SEED = 32, 500, 513
-_LEAST = 1e-12  # avoids division by zero
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ def simulated_start(
         with np.errstate(all="ignore"):
             scores = model.scores(X, model.draw_responses(theta, X, words), theta)
         scores_of.append(scores[np.all(np.isfinite(scores), axis=1)])
-    squares = [np.maximum(np.mean(scores**2, axis=0), _LEAST) for scores in scores_of if len(scores)]
+    squares = [np.maximum(np.mean(scores**2, axis=0), NEGLIGIBLE) for scores in scores_of if len(scores)]
     information = np.median(squares, axis=0)
     scaled = [scores / np.sqrt(size) for scores, size in zip([s for s in scores_of if len(s)], squares, strict=True)]
     correlation = np.mean([part.T @ part / len(part) for part in scaled], axis=0)
@@ -67,7 +65,7 @@ def simulated_start(
     norms = np.linalg.norm(np.concatenate(scores_of) / root, axis=1)
     factor = np.linalg.cholesky(np.linalg.inv(precision))
     return GuideStart(
-        float(np.quantile(norms, tuning.TUNING.clip_level)), 1.0 / root, pack_guide(prior.prior_mean, factor)
+        float(np.quantile(norms, tuning.FULL_RANK.clip_level)), 1.0 / root, pack_guide(prior.prior_mean, factor)
     )
 
 
@@ -90,14 +88,14 @@ def moved_guide(
     n = eta.size
     loc, factor = unpack_guide(params, n)
     noise = float(np.sum((factor * stddev[:, None]) ** 2))
-    rate = min(tuning.TUNING.largest_rate, tuning.TUNING.mixing_times / n_steps, 1.0 / max(noise, _LEAST))
-    turn_rate = min(rate, tuning.TUNING.turn_variance / (n * (n + noise)))
+    rate = min(tuning.FULL_RANK.largest_rate, tuning.FULL_RANK.mixing_times / n_steps, 1.0 / max(noise, NEGLIGIBLE))
+    turn_rate = min(rate, tuning.FULL_RANK.turn_variance / (n * (n + noise)))
     white = factor.T @ gradient
     step = rate * white
-    step *= min(1.0, tuning.TUNING.longest / max(float(np.linalg.norm(step)), _LEAST))
+    step *= min(1.0, tuning.FULL_RANK.longest / max(float(np.linalg.norm(step)), NEGLIGIBLE))
     product = np.outer(white, eta)
     excess = 0.5 * (product + product.T) - np.eye(n)
     turn = turn_rate * (np.tril(excess, -1) + 0.5 * np.diag(np.diag(excess)))
-    turn *= min(1.0, tuning.TUNING.longest_turn / max(float(np.linalg.norm(turn)), _LEAST))
+    turn *= min(1.0, tuning.FULL_RANK.longest_turn / max(float(np.linalg.norm(turn)), NEGLIGIBLE))
     # A product of lower triangles with positive diagonals is one: the turn is shorter than the identity.
     return pack_guide(loc - factor @ step, factor @ (np.eye(n) - turn))

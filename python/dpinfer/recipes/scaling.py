@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import NEGLIGIBLE, FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.models import InformedModel, Model
 from dpinfer.models.base import sigmoid, softplus, softplus_inverse
@@ -20,7 +20,6 @@ GradScale = float | tuple[float, float] | npt.ArrayLike | Schedule
 LearningRate = str | float | npt.ArrayLike | Schedule
 
 _SMALLEST_SCALE, _LARGEST_SCALE = 1e-30, 1e30  # squares stay far from overflow and underflow
-_SMALLEST_INFORMATION = 1e-12  # its root, 1e-6, keeps a step finite where the model has no information
 _SMALLEST_SLOPE = 1e-20  # avoids division by zero
 
 
@@ -133,7 +132,7 @@ class FisherScaling:
         """Return the per-record expected information I_j at (loc, raw_scale), shape (n,)."""
         n = params.size // 2
         model: Any = self.model
-        return np.asarray(np.maximum(model.information(params[:n], softplus(params[n:])), _SMALLEST_INFORMATION))
+        return np.asarray(np.maximum(model.information(params[:n], softplus(params[n:])), NEGLIGIBLE))
 
     def rate(self, step: int) -> float:
         """Return the share of the distance to the optimum that a step covers."""
@@ -164,7 +163,7 @@ class FisherScaling:
     def point_information(self, point: FloatArray) -> FloatArray:
         """Return I_j at one theta, shape (n,)."""
         model: Any = self.model
-        return np.asarray(np.maximum(model.information(point), _SMALLEST_INFORMATION))
+        return np.asarray(np.maximum(model.information(point), NEGLIGIBLE))
 
     def point_raw_scale(self, loc: FloatArray) -> FloatArray:
         """Return raw_scale as aligned gradients have it, from loc: the scale that N records leave, shape (n,)."""

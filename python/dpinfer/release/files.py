@@ -29,8 +29,7 @@ from dpinfer.release.trace import GradientTrace
 Kind = TypeVar("Kind", bound=Release)
 
 FORMAT_VERSION = 2  # see docs/stability.md
-# Version 1 had neither parts nor marks of leakage.
-_READABLE = (1, 2)
+_READABLE = (1, 2)  # version 1 had neither parts nor marks of leakage
 
 # Characters; a run's event has about a hundred, and accounting takes time for each.
 _LONGEST_EVENTS = 20_000

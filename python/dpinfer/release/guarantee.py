@@ -27,7 +27,6 @@ from dpinfer.errors import InsecureReleaseError
 
 # The default of `certified_epsilon`, which is a number in every release.
 DERIVED: float = None  # type: ignore[assignment]
-
 _LONGEST_TEXT = 1000  # characters; a hostile file must not fill a page
 
 

@@ -22,8 +22,7 @@ from dpinfer.tabular.declarations import (
 
 MISSING_POLICIES = ("drop", "refuse")
 SCALINGS = ("standard", "unit", "none")
-# Squares of scaled values, and sums of many of them, must stay far from overflow.
-_LARGEST_SCALED = 1e100
+_LARGEST_SCALED = 1e100  # squares of scaled values, and sums of many of them, must stay far from overflow
 _LONGEST_WORDS = 80  # characters of a label in a table or picture
 
 

@@ -37,8 +37,7 @@ MALFORMED_REFUSED = (
     "at least one line is no record, which the policy 'refuse' refuses: it has another number of fields than the "
     "header, a quote inside a field or one that is not closed on its line, is not UTF-8, or is longer than 1 MiB"
 )
-# Parquet: values of one batch.
-_BATCH_VALUES = 2**22
+_BATCH_VALUES = 2**22  # Parquet: values of one batch
 # Names of an error.
 _LISTED = 12
 _DELIMITERS = (",", ";", "\t", "|", " ", ":")
@@ -47,8 +46,7 @@ _DELIMITERS = (",", ";", "\t", "|", " ", ":")
 RawColumn = Sequence[str | None] | npt.NDArray[np.float64]
 T = TypeVar("T")
 
-# Possessive: a line of quotes costs no more than any other.
-_QUOTED = re.compile(r'"((?:[^"]++|"")*+)"')
+_QUOTED = re.compile(r'"((?:[^"]++|"")*+)"')  # Possessive: a line of quotes costs no more than any other
 
 
 class LineFault(StrEnum):

@@ -19,8 +19,7 @@ from dpinfer.models.person_model import PersonModel
 
 # Of standard deviations, over the noise's for gaussian and on the link for others (Gelman 2006).
 EFFECT_PRIOR = ScalePrior(2.5, 3.0)
-# One-sided 5%: the law of the likelihood ratio at the boundary is half zero, half chi-squared of one.
-NOT_TOLD = 1.645
+NOT_TOLD = 1.645  # one-sided 5%: the law of the likelihood ratio at the boundary is half zero, half chi-squared of one
 _DRAWS = 4  # of each normal law, in even steps: of the mixture there are four times as many as laws
 _NODES = 400  # of tau, from one end of its likelihood to the other
 _BEYOND = 8.0  # standard deviations of the likelihood

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import lapack
 
-from dpinfer._arrays import FloatArray, IntArray
+from dpinfer._arrays import NEGLIGIBLE, FloatArray, IntArray
 from dpinfer.inference.newton.likelihood import Likelihoods, ScoreLikelihoods, State
 
 _CHAINS, _KEPT, _WARM_UP = 128, 4, 1  # of one scale, whose law is exact given a draw of the matrices
@@ -28,7 +28,6 @@ _NODES, _DEEP = 121, 18.0  # of the law of a scale, where its density is above e
 _LEAST, _MOST = math.log(1e-6), math.log(1e3)  # log of a scale over that of its prior
 _WIDEST = 8.0  # inverse tanh of a correlation
 _SCALES = 16  # draws of a scale for each state
-_FLOOR = 1e-12  # of squared scales: keeps divisions finite
 
 
 @dataclass(frozen=True)
@@ -191,7 +190,7 @@ class _Chains:
         index = np.arange(self._n_fixed)
         precision[:, index, index] += self._prior[self._draw]
         index = self._shrunk
-        precision[:, index, index] += 1.0 / np.maximum(np.square(self._local) * self._global[:, None] ** 2, _FLOOR)
+        precision[:, index, index] += 1.0 / np.maximum(np.square(self._local) * self._global[:, None] ** 2, NEGLIGIBLE)
         for number, (block, scales) in enumerate(zip(self._blocks, self._scales, strict=True)):
             if number == left_out:
                 continue
@@ -318,12 +317,12 @@ class _Chains:
         local, common = np.square(self._local), np.square(self._global)[:, None]
         other = (1.0 + 1.0 / local) / rng.standard_exponential(local.shape)
         local = (1.0 / other + 0.5 * squares / common) / rng.standard_exponential(local.shape)
-        local = np.clip(local, _FLOOR, 1.0 / _FLOOR)
+        local = np.clip(local, NEGLIGIBLE, 1.0 / NEGLIGIBLE)
         shape = 0.5 * (self._shrunk.size + 1)
         other = (1.0 + 1.0 / common) / rng.standard_exponential(common.shape)
         rate = 1.0 / other + 0.5 * np.sum(squares / local, axis=1, keepdims=True)
         common = rate / rng.gamma(shape, size=common.shape)
-        self._local, self._global = np.sqrt(local), np.sqrt(np.clip(common, _FLOOR, 1.0 / _FLOOR))[:, 0]
+        self._local, self._global = np.sqrt(local), np.sqrt(np.clip(common, NEGLIGIBLE, 1.0 / NEGLIGIBLE))[:, 0]
 
     def keep_scales(self) -> None:
         """Keep draws of the standard deviations of these states."""

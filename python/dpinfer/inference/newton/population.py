@@ -28,8 +28,7 @@ from dpinfer.release.newton.regression import PopulationSums
 
 __all__ = ["population_posterior", "residual_prior_variance"]
 
-# Four times as many until the error, which batches show, is below `Tuning.error`.
-_DRAWS, _TRIES, _BATCHES = 200, 5, 10
+_DRAWS, _TRIES, _BATCHES = 200, 5, 10  # four times as many until the error, which batches show, is below `Tuning.error`
 _SWEEPS = 6  # weights of scores depend on the zero, and the zero on them
 
 

@@ -38,8 +38,7 @@ from dpinfer.models.whitening import shrink_moments
 from dpinfer.release import GlmNewtonRelease, NewtonRelease
 
 SWEEPS = 4  # for the errors of the predictor
-# The log density of log sigma, up to a constant.
-NoiseScalePrior: TypeAlias = Callable[[FloatArray], FloatArray]
+NoiseScalePrior: TypeAlias = Callable[[FloatArray], FloatArray]  # the log density of log sigma, up to a constant
 _WIDE = np.linspace(math.log(2e-4), math.log(1.3), 500)  # log sigma around the spread of the responses
 _SAMPLED = np.linspace(-12.0, 12.0, 121)  # log sigma around that of the records, in standard deviations
 _FINE = np.linspace(-7.0, 7.0, 301)  # in standard deviations, when it is known about where

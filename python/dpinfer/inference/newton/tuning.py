@@ -1,14 +1,6 @@
-"""What was chosen of the posterior of a private Newton run: every number, its range, and what chose it.
-
-Each comment gives meaning; range; script. "Scope": the seen half of bench/coverage/newton_scope.py, whose part
-``ablate`` prints what coverage, width and time are without each. "Warnings": the seen half of
-bench/coverage/newton_warnings.py. "Responses": the seen half of bench/coverage/real_responses.py. "People":
-bench/coverage/people.py.
-"""
+"""Chosen numbers of private Newton posteriors: meaning; range; script (docs/architecture.md, "Chosen numbers")."""
 
 from dataclasses import dataclass
-
-__all__ = ["TUNING", "Tuning"]
 
 
 @dataclass(frozen=True)

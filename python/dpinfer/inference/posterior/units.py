@@ -7,8 +7,7 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 
-# Standard deviations between the ends of a uniform distribution.
-UNIFORM_WIDTH = math.sqrt(12.0)
+UNIFORM_WIDTH = math.sqrt(12.0)  # standard deviations between the ends of a uniform distribution
 
 
 @dataclass(frozen=True, eq=False)

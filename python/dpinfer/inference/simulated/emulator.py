@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import NEGLIGIBLE, FloatArray
 from dpinfer.inference.trace import tuning
 from dpinfer.models import tuning as common
 
@@ -21,7 +21,6 @@ _MOST_SHRINKS = 40  # brackets shrink by half on average: 40 exhaust double prec
 _NEWTON_STEPS = 6  # of Gauss-Newton: public arithmetic, time only
 _RIDGE = 1e-3  # of the polynomial, per truth: keeps it solvable; its error is measured by leave-one-out
 _CUBIC_UP_TO = 3  # cubics of more parameters need more coefficients than truths
-_JITTER = 1e-12  # relative to the trace: above rounding
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def simulated_draws(score: MeanScore, prior: Prior, size: int, rng: np.random.Ge
 
 def _factor(covariance: FloatArray) -> FloatArray:
     symmetric = 0.5 * (covariance + covariance.T)
-    return np.asarray(np.linalg.cholesky(symmetric + _JITTER * np.trace(symmetric) * np.eye(len(symmetric))))
+    return np.asarray(np.linalg.cholesky(symmetric + NEGLIGIBLE * np.trace(symmetric) * np.eye(len(symmetric))))
 
 
 def _first_region(score: MeanScore, prior: Prior, size: int, rng: np.random.Generator) -> tuple[_Region, FloatArray]:
@@ -119,7 +118,7 @@ def _first_region(score: MeanScore, prior: Prior, size: int, rng: np.random.Gene
         covariance = np.linalg.inv(0.5 * (precision + precision.T))
         move = covariance @ (weighted @ (score.observed - mean) + (prior.mean - centre) / prior.scale**2)
         length = float(np.sqrt(move @ precision @ move))
-        moved = centre + move * min(1.0, tuning.TUNING.longest_step / max(length, _JITTER))
+        moved = centre + move * min(1.0, tuning.TUNING.longest_step / max(length, NEGLIGIBLE))
         reach = tuning.TUNING.farthest * prior.scale
         centre = np.clip(moved, prior.mean - reach, prior.mean + reach)
     return _Region(centre, _factor(covariance)), score.ratios(centre, size, rng)
@@ -164,7 +163,7 @@ class _Emulator:
         leverage = np.minimum(np.einsum("ij,jk,ik->i", features, inverse, features), 0.9)
         missed = (means - features @ coefficients) / (1.0 - leverage)[:, None]
         missing = missed.T @ missed / len(points)
-        traces = np.maximum(np.trace(covariances, axis1=1, axis2=2), _JITTER)
+        traces = np.maximum(np.trace(covariances, axis1=1, axis2=2), NEGLIGIBLE)
         sizes = np.linalg.lstsq(features[:, : n + 1], np.log(traces), rcond=None)[0]
         shape = np.mean(covariances / traces[:, None, None], axis=0) / score.n_records
         other = np.swapaxes(ratios, 1, 2)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import TINY, FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.newton.own_model import check_own
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
@@ -78,7 +78,7 @@ class NewtonScore:
         rows = np.repeat(features, _RESPONSES, axis=0)
         first, second = (self._drawn(rows, self._words(len(rows), rng), at, at) for _ in range(2))
         size = np.mean(np.sum(first**2, axis=0), axis=1)
-        weight = np.minimum(1.0, self._weight_bound / (size + _SMALL))[:, None]
+        weight = np.minimum(1.0, self._weight_bound / (size + TINY))[:, None]
         return weight, second, _cut(second * weight, self._clip)
 
     def _point(self, at: FloatArray, features: FloatArray, rng: np.random.Generator) -> "_Measured":
@@ -113,13 +113,12 @@ class NewtonScore:
 def _cut(values: FloatArray, bound: float) -> FloatArray:
     """Return columns (n, ...) cut to a norm of at most `bound`."""
     norm = np.sqrt(np.sum(values**2, axis=0))
-    return np.asarray(values * np.minimum(1.0, bound / np.maximum(norm, math.sqrt(_SMALL))))
+    return np.asarray(values * np.minimum(1.0, bound / np.maximum(norm, math.sqrt(TINY))))
 
 
 # Monte Carlo error 1 / sqrt(12 000) of a score's standard deviation; a covariance needs fewer.
 _ROWS, _COVARIANCE_ROWS = 12_000, 800
 _POINTS_PER_PARAMETER, _LEAST_POINTS = 4, 24  # points that represent a trace (docs/derivations/any-model.md)
-_SMALL = 1e-300  # avoids division by zero
 
 
 class AlignedScore:
@@ -162,7 +161,7 @@ class AlignedScore:
         with np.errstate(all="ignore"):
             scores = self._model.scores(rows, responses, point) * self._beta
         scores[~np.all(np.isfinite(scores), axis=1)] = 0.0
-        norm = np.sqrt(np.sum(scores**2, axis=1)) + _SMALL
+        norm = np.sqrt(np.sum(scores**2, axis=1)) + TINY
         return np.asarray(scores * np.minimum(1.0, self._norm / norm)[:, None])
 
     def _means(self, truth: FloatArray) -> FloatArray:

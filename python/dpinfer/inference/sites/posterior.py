@@ -17,8 +17,7 @@ from dpinfer.release import NetworkRelease, SiteRelease
 from dpinfer.release.sites.trace import smat
 
 _DRAWS = 1000  # Monte Carlo error 2% of a standard deviation (1 / sqrt(2 * 1000))
-# The start's error is multiplied by about prod(1 - r): below 3% from here on.
-_MIXED = 3.5
+_MIXED = 3.5  # the start's error is multiplied by about prod(1 - r): below 3% from here on
 
 
 def site_burn_in(release: SiteRelease, burn_in: str | float | int) -> int:

@@ -131,8 +131,7 @@ def _parts(variance: FloatArray, mean: FloatArray, law: NoiseLaw, *, n_records: 
     return VarianceParts(data, variance - data, np.zeros_like(variance))
 
 
-# Slices of the law of an unknown number of records.
-_NUMBERS = 40
+_NUMBERS = 40  # slices of the law of an unknown number of records
 
 
 def statistic_posterior(

@@ -13,8 +13,7 @@ from dpinfer._validate import check_interval
 
 _FINE = 200.0  # see `DiscreteLaplaceSum`: the continuous law agrees to a part in 1e4
 _FARTHEST = 60.0  # exp(-60) is below any weight that counts
-# Of the logarithm, for each step beyond a table: the rest is below exp(-45).
-_BEYOND = 100.0
+_BEYOND = 100.0  # of the logarithm, for each step beyond a table: the rest is below exp(-45)
 
 
 class NoiseLaw(Protocol):

@@ -21,8 +21,7 @@ from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.recipes.full_rank import unpack_guide
 from dpinfer.release import GradientTrace
 
-# Where softplus is 0 to double precision: a q that adds nothing to the location.
-_NO_SCALE = -700.0
+_NO_SCALE = -700.0  # where softplus is 0 to double precision: a q that adds nothing to the location
 
 
 def plug_in_posterior(analysis: Analysis) -> Posterior:

@@ -5,14 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import TINY, FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.mixture import HERMITE_NODES
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
 from dpinfer.models.base import gauss_hermite, sigmoid, softplus, softplus_inverse
 
-# A prior far from its trace puts v where softplus(v) is not a normal number any more.
-_LOWEST_HESSIAN = 1e-300
 _RELATIVE_STEP = 1e-2  # of central differences, relative to the posterior's width: error of order 1e-4
 _NEWTON_STEPS = 200  # damped steps converge in tens
 
@@ -87,7 +85,7 @@ def laplace_posterior(
     start, scale = np.empty((k, width)), np.empty((k, width))
     centre = nodes.spread_to_nodes(problems.position_mean)
     spread = nodes.spread_to_nodes(problems.spread)
-    columns = [(nodes.mean - centre) / spread, softplus_inverse(np.maximum(nodes.hessian, _LOWEST_HESSIAN))]
+    columns = [(nodes.mean - centre) / spread, softplus_inverse(np.maximum(nodes.hessian, TINY))]
     if problems.extra_noise:
         columns.append(np.log(np.maximum(nodes.inflation - 1.0, 1e-12)))
     for index, column in enumerate(columns):

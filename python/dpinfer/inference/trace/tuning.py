@@ -1,9 +1,4 @@
-"""What was chosen of posteriors of gradient traces: every number, its range, and what chose it.
-
-Each comment gives meaning; range; script. "Recipe": the cells of bench/coverage/coverage_tables.py themselves, of
-which no half was set aside (docs/coverage-record.md); tests/statistical/test_coverage_recipes.py has other seeds.
-"Curved": by hand, on the model of bench/coverage/curved.py.
-"""
+"""Chosen numbers of posteriors of traces: meaning; range; script (docs/architecture.md, "Chosen numbers")."""
 
 from dataclasses import dataclass
 

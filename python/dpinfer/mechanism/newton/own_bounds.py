@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import NEGLIGIBLE, TINY, FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.own_rows import (
     N_DRAWS,
@@ -26,7 +26,6 @@ __all__ = ["ExpectedScore", "NormalPosterior", "simulate_reach", "simulate_shift
 
 
 _ROWS, _GROUPS, _PAIRS = 500, 10, 8  # made-up records, groups of them for the jackknife, pairs of truths
-_SMALL = 1e-300  # keeps divisions finite
 _PERSONS = 2 * N_DRAWS // PERSON_DRAWS  # whose draws are as many as those of a record
 
 
@@ -68,7 +67,6 @@ class MadeUp:
 
 
 _RIDGE = 1e-4  # of the mean information: a parameter that made-up records do not inform stays finite
-_LEAST = 1e-12  # keeps divisions finite
 _LARGEST_SCORE = 1e50  # its square is finite
 
 
@@ -108,7 +106,7 @@ class SimulatedBounds:
 def symmetric_inverse_root(matrix: FloatArray) -> FloatArray:
     """Return matrix ** (-1/2), with eigenvalues of at least a thousandth of the largest."""
     eigenvalues, eigenvectors = np.linalg.eigh(matrix)
-    held = np.maximum(eigenvalues, max(1e-3 * float(eigenvalues[-1]), _LEAST))
+    held = np.maximum(eigenvalues, max(1e-3 * float(eigenvalues[-1]), NEGLIGIBLE))
     return np.asarray((eigenvectors / np.sqrt(held)) @ eigenvectors.T)
 
 
@@ -146,15 +144,15 @@ def simulate_bounds(
     n = scores.shape[2]
     flat = scores.reshape(-1, n)
     information = flat.T @ flat / len(flat)
-    level = max(float(np.trace(information)) / n, _LEAST)
+    level = max(float(np.trace(information)) / n, NEGLIGIBLE)
     information = information + _RIDGE * level * np.eye(n)
     white = scores @ symmetric_inverse_root(information)
     size = draw_sizes(np.sum(white**2, axis=2), persons=persons)
-    longest = tuning.OWN.spare * max(float(np.sqrt(np.max(np.sum(white**2, axis=2)))), _LEAST)
+    longest = tuning.OWN.spare * max(float(np.sqrt(np.max(np.sum(white**2, axis=2)))), NEGLIGIBLE)
     # A bound that holds no made-up score back, where its noise is nothing beside what the records leave open.
     unbounded = noise * (1.0 + tuning.OWN.centres[0]) * longest < tuning.OWN.negligible * math.sqrt(n_records)
-    weight_bound = longest**2 if unbounded else max(float(np.quantile(size, tuning.OWN.weight_level)), _LEAST)
-    weight = np.minimum(1.0, weight_bound / np.maximum(size, _LEAST))
+    weight_bound = longest**2 if unbounded else max(float(np.quantile(size, tuning.OWN.weight_level)), NEGLIGIBLE)
+    weight = np.minimum(1.0, weight_bound / np.maximum(size, NEGLIGIBLE))
     white = white if persons else white[:, N_DRAWS:]
     weighted = white * weight[:, :, None]
     norm = np.sqrt(np.sum(weighted**2, axis=2))
@@ -162,13 +160,13 @@ def simulate_bounds(
     total = weighted.mean(axis=1)
     narrowest, best = np.inf, (0.0, 0.0, 0.0, 0.0)
     levels = () if unbounded else tuning.OWN.clip_levels
-    clips = [max(float(np.quantile(norm, level)), _LEAST) for level in levels] or [longest]
+    clips = [max(float(np.quantile(norm, level)), NEGLIGIBLE) for level in levels] or [longest]
     for clip in clips:
-        kept = np.minimum(1.0, clip / np.maximum(norm, _LEAST))
+        kept = np.minimum(1.0, clip / np.maximum(norm, NEGLIGIBLE))
         inside = np.mean(kept[:, :, None] * weighted, axis=1)
         excess = total - inside
-        length = np.sqrt(np.sum(excess**2, axis=1)) + _LEAST
-        slope = max(float(np.mean(kept * products)) / n, _LEAST)
+        length = np.sqrt(np.sum(excess**2, axis=1)) + NEGLIGIBLE
+        slope = max(float(np.mean(kept * products)) / n, NEGLIGIBLE)
         for share in tuning.OWN.centres:
             cut = excess * np.minimum(1.0, share * clip / length)[:, None]
             square = np.mean((kept * norm) ** 2) + np.mean(np.sum((2.0 * inside + cut) * cut, axis=1))
@@ -267,7 +265,7 @@ class ExpectedScore:
         self._theta = theta
         self._here = self._scores(theta)
         size = draw_sizes(score_norms(self._here) ** 2, persons=self._records.persons)
-        self._weight = np.minimum(1.0, self._bounds.weight_bound / (size + _SMALL))
+        self._weight = np.minimum(1.0, self._bounds.weight_bound / (size + TINY))
         self.at_point = self._grouped(self._clipped(self._here))
 
     def moved_to(self, theta: FloatArray) -> "ExpectedScore":
@@ -322,7 +320,7 @@ def simulate_reach(
     float
         At least 1.
     """
-    direction = released / max(float(np.linalg.norm(released)), _SMALL)
+    direction = released / max(float(np.linalg.norm(released)), TINY)
     wanted, reach = float(direction @ released) - margin, 1.0
     for longer in tuning.OWN.longer:
         expected = direction @ (score.at(theta + longer * step) - score.at_point).mean(axis=1)

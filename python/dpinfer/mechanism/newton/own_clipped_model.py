@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import NEGLIGIBLE, FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import smat
 from dpinfer.mechanism.newton.own_model import Filter, OwnSteps
@@ -77,9 +77,7 @@ class ClippedScores(OwnQuery):
 
 _START_ROWS = 500  # made-up records; the first clip holds nine of ten scores of theirs
 _SEED = 812  # of public draws: any number
-_LEAST = 1e-12  # keeps divisions finite
-# The variance of a clipped score is at most its slope: clip(s) clip(s)' <= clip(s) s'.
-_VARIANCE_RATIO = 1.0
+_VARIANCE_RATIO = 1.0  # the variance of a clipped score is at most its slope: clip(s) clip(s)' <= clip(s) s'
 
 
 @dataclass
@@ -102,7 +100,7 @@ class ClippedNewton(OwnSteps):
         features, response = self.model.made_up_records(_START_ROWS, np.random.default_rng(_SEED))
         scores = self.model.scores(features, response, self._prior.prior_mean) * self._prior.prior_scale
         norms = np.sqrt(np.sum(scores[np.all(np.isfinite(scores), axis=1)] ** 2, axis=1))
-        self._start = max(float(np.quantile(norms, tuning.OWN.start_level)), _LEAST) if norms.size else 1.0
+        self._start = max(float(np.quantile(norms, tuning.OWN.start_level)), NEGLIGIBLE) if norms.size else 1.0
 
     def run(self, passes: Passes) -> dict[str, Any]:
         """Make the plan's passes and return the arrays of the release."""
@@ -186,7 +184,7 @@ class ClippedNewton(OwnSteps):
             matrix = smat(released["matrix"], n)
             shrunken = shrink_moments(matrix, released["matrix_stddev"], trace)
             self._step(filtered, white, shrunken.matrix, released)
-            before = max(float(np.sum(shrunken.eigenvalues)), _LEAST)
+            before = max(float(np.sum(shrunken.eigenvalues)), NEGLIGIBLE)
             white, trace = shrunken.whitening @ white, shrunken.whitened_trace
             clip = self._next_clip(clip) * math.sqrt(trace / before)
         return white, clip, shrunken.error

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import TINY, FloatArray
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import Query, ReadRecords
 from dpinfer.models import OwnModel
@@ -44,15 +44,13 @@ Words = npt.NDArray[np.uint64]
 
 # A record's slope has a Frobenius norm of at most this times the bound of its squared score.
 MATRIX_BOUND = OwnNewtonRelease.matrix_factor
-# Draws for the weight, and as many others for the centre.
-N_DRAWS = 8
+N_DRAWS = 8  # draws for the weight, and as many others for the centre
 # Of a person all serve for both: a draw's weight is from the others.  By the widths that six models predict on made-up
 # persons, a measurement is at most 1.7% wider than with 16 at 20 000 persons, and 6% at 1000 with noise of 5.
 PERSON_DRAWS = 4
 
 # Each record's scores and those of its draws then fill two of a framework's blocks (models.adapters.blocks).
 _BLOCK = FRAMEWORK_BLOCK * 2 // (2 * N_DRAWS + 1)
-_SMALL = 1e-300  # keeps divisions finite
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, as in SplitMix64 (Steele, Lea and Flood 2014)
 
 
@@ -200,7 +198,7 @@ def _squares(values: FloatArray) -> FloatArray:
 
 def score_vector(values: FloatArray, bound: float) -> FloatArray:
     """Return columns (n, ...) cut to a norm of at most `bound`."""
-    return np.asarray(values * np.minimum(1.0, bound / (score_norms(values) + _SMALL)))
+    return np.asarray(values * np.minimum(1.0, bound / (score_norms(values) + TINY)))
 
 
 def score_matrix(left: FloatArray, right: FloatArray, bound: float) -> FloatArray:
@@ -383,7 +381,7 @@ class CentredScores(OwnQuery):
 
     def _weight(self, simulated: FloatArray) -> FloatArray:
         size = self._mean_square(simulated)
-        return np.asarray(np.minimum(1.0, self.weight_bound / (size + _SMALL)))
+        return np.asarray(np.minimum(1.0, self.weight_bound / (size + TINY)))
 
 
 def draw_sizes(squares: FloatArray, *, persons: bool) -> FloatArray:
@@ -393,8 +391,7 @@ def draw_sizes(squares: FloatArray, *, persons: bool) -> FloatArray:
     return np.asarray(np.mean(squares[:, :N_DRAWS], axis=1, keepdims=True))
 
 
-# The stream of made-up persons; those of passes have their numbers.
-PERSONS_STREAM = 2**32
+PERSONS_STREAM = 2**32  # the stream of made-up persons; those of passes have their numbers
 
 
 @functools.lru_cache(maxsize=16)
@@ -460,7 +457,7 @@ class PersonScores(CentredScores):
             for other in range(PERSON_DRAWS):
                 if other != draw:
                     size += squares[other] / (PERSON_DRAWS - 1)
-            weights[draw] = np.minimum(1.0, self.weight_bound / (size + _SMALL))
+            weights[draw] = np.minimum(1.0, self.weight_bound / (size + TINY))
         return simulated, weights
 
     def _with_draws(self, rows: OwnRows, block: slice) -> FloatArray:

@@ -1,16 +1,11 @@
-"""What was chosen of private Newton runs: every number, its range, and what chose it.
-
-Each comment gives meaning; range; script. "Scope": the seen half of bench/coverage/newton_scope.py, whose part
-``ablate`` prints what coverage and width are without each. "Responses": the seen half of
-bench/coverage/real_responses.py. "Models": by hand, on the models of bench/coverage/any_model.py, no half set aside;
-its coverage and width show what is wrong. "By hand": before there were halves; the script of the method shows what is
-wrong. Shares are of the whole budget; measurements get the rest.
-"""
+"""Chosen numbers of private Newton runs: meaning; range; script (docs/architecture.md, "Chosen numbers")."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from dpinfer.models import tuning as common
+
+Shares: TypeAlias = tuple[tuple[float, tuple[float, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -18,19 +13,15 @@ class Tuning:
     """Chosen numbers of a regression's run for the model's weights."""
 
     bound: float = 1.3  # B**2 over the expected trace of the whitened second moments; 1 to 2; Scope
-    # shares of the rounds of second moments by the least noise multiplier times weights over records that they are for,
-    # with and without an unknown scale; 0.05 to 0.5 in all; Scope
-    geometry: tuple[tuple[float, tuple[float, ...]], ...] = (
+    # geometry, sloped_geometry: shares of the rounds of second moments by the least noise multiplier times weights over
+    # records that they are for, with and without an unknown scale; 0.05 to 0.5 in all; Scope
+    geometry: Shares = (
         (0.03, (0.03, 0.05, 0.08, 0.12, 0.22)),
         (0.015, (0.02, 0.03, 0.05, 0.08, 0.16)),
         (0.004, (0.02, 0.03, 0.04, 0.06)),
         (0.0, (0.02, 0.03, 0.04)),
     )
-    # sloped_geometry: the same without an unknown scale; 0.05 to 0.5 in all; Scope
-    sloped_geometry: tuple[tuple[float, tuple[float, ...]], ...] = (
-        (0.004, (0.02, 0.03, 0.04, 0.06)),
-        (0.0, (0.01, 0.02, 0.03, 0.04)),
-    )
+    sloped_geometry: Shares = ((0.004, (0.02, 0.03, 0.04, 0.06)), (0.0, (0.01, 0.02, 0.03, 0.04)))
     after_means: tuple[float, ...] = (0.04, 0.06)  # the same after a pass for means; 0.05 to 0.2 in all; Scope
     # localise, sloped_localise: shares of the steps toward the zero; 0.05 to 0.3 in all; Scope
     localise: tuple[float, ...] = (0.01, 0.01, 0.01, 0.012, 0.014, 0.016, 0.02)

@@ -8,8 +8,7 @@ import numpy.typing as npt
 
 from dpinfer.errors import BackendUnavailableError, SiloError
 
-# The largest prime below 2**256.
-PRIME = 2**256 - 189
+PRIME = 2**256 - 189  # the largest prime below 2**256
 try:
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey

@@ -15,8 +15,7 @@ from dpinfer.mechanism.silos.messages import pack
 from dpinfer.mechanism.silos.terms import Terms, epsilon_of_adversaries
 from dpinfer.mechanism.sources.row_source import Records
 
-# The array of a checkpoint that holds the coordinator's end of a session.
-SESSION = "session"
+SESSION = "session"  # the array of a checkpoint that holds the coordinator's end of a session
 
 
 class Line(Protocol):

@@ -27,8 +27,7 @@ from dpinfer.mechanism.silos.rows import Line
 from dpinfer.mechanism.silos.terms import Terms
 from dpinfer.mechanism.silos.work import Task
 
-# HMAC-SHA256.
-_TAG_BYTES = 32
+_TAG_BYTES = 32  # HMAC-SHA256
 
 
 class Session:

@@ -1,9 +1,4 @@
-"""What was chosen of runs of sites: every number, its range, and what chose it.
-
-Each comment gives meaning; range; script. "Simulated": simulated tables of docs/dp-sep.md and docs/dp-sep-network.md,
-never a benchmark's; tests/statistical/test_site_coverage.py tests them on other seeds, bench/coverage/sep_mixture.py
-and bench/coverage/sep_network.py on published tables.
-"""
+"""Chosen numbers of runs of sites: meaning; range; script (docs/architecture.md, "Chosen numbers")."""
 
 from dataclasses import dataclass
 

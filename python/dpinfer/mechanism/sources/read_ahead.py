@@ -14,8 +14,7 @@ from typing import Any
 
 from dpinfer._surroundings import standard_arithmetic
 
-# The system takes no more at once where its disks' queues have their usual sizes.
-_ANNOUNCED_BYTES = 2**20
+_ANNOUNCED_BYTES = 2**20  # the system takes no more at once where its disks' queues have their usual sizes
 
 
 @dataclass(frozen=True)

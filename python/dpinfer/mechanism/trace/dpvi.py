@@ -7,7 +7,7 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import TINY, FloatArray
 from dpinfer._surroundings import ProgressCallback, standard_arithmetic
 from dpinfer._validate import settings_of
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
@@ -23,7 +23,6 @@ from dpinfer.recipes import GradientArguments, GradientOptions, GradientRun, cho
 from dpinfer.recipes.full_rank import moved_guide, unpack_guide
 from dpinfer.release import GradientTrace
 
-_SMALL = 1e-300  # avoids division by zero
 _FARTHEST = 1e100  # an iterate's squares stay far from overflow
 
 
@@ -231,7 +230,7 @@ class _Gradients(Algorithm[RowSource]):
         kept["scales"][step if self._policy.varying_scale else 0] = beta[:width]
         kept["rates"][step if self._policy.varying_rate else 0] = self._rate
         s, self._slope = softplus(raw), sigmoid(raw)
-        self._entropy = -np.where(raw > -30.0, self._slope / np.maximum(s, _SMALL), 1.0)  # gradient of -H in raw_scale
+        self._entropy = -np.where(raw > -30.0, self._slope / np.maximum(s, TINY), 1.0)  # gradient of -H in raw_scale
         self._prior = self._session.prepare(loc, raw, draws if self._n_draws else None)
         if not self._aligned:
             self._prior[n:] += self._entropy

@@ -22,8 +22,7 @@ from dpinfer.mechanism.unknowns.draws import least_threshold
 from dpinfer.mechanism.unknowns.releases import bounds_event, categories_event
 
 UNKNOWN = ("n_records", "bounds", "categories")
-# The calibrations of the plan and, later, of the fit are each exact to less than this.
-_CALIBRATED = 1.0 - 1e-6
+_CALIBRATED = 1.0 - 1e-6  # the calibrations of the plan and, later, of the fit are each exact to less than this
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,8 +37,7 @@ from dpinfer.mechanism.unknowns.draws import (
 from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease
 
 _LONGEST_LABEL = 1000  # characters of a name
-# A share is one part of an epsilon or delta, rounded so that the parts never add to more.
-_SHARE = 1.0 - 1e-13
+_SHARE = 1.0 - 1e-13  # a share is one part of an epsilon or delta, rounded so that the parts never add to more
 
 
 def resolved_probability(

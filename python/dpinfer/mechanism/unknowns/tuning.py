@@ -1,8 +1,4 @@
-"""What was chosen of the release of unknown arguments: every number, its range, and what chose it.
-
-Each comment gives meaning; range; script. All were chosen by hand; bench/coverage/unknowns.py prints what coverage and
-width they cost.
-"""
+"""Chosen numbers of unknown arguments: meaning; range; script (docs/architecture.md, "Chosen numbers")."""
 
 from dataclasses import dataclass
 

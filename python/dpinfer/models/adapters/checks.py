@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import TINY, FloatArray
 from dpinfer._validate import check_float_array
 from dpinfer.models.adapters.own_model import RESPONSES, OwnModel, Words
 
@@ -17,8 +17,7 @@ _STEP = 1e-5  # of central differences: about the cube root of double precision
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-6  # tolerances of a central difference beyond its own rounding
 # Power of the checks of means and of variances against slopes; false-positive rate below 1e-10.
 _DRAWS, _PAIRED_DRAWS = 4096, 16_384
-# Normal mean of the scores' averages under the sampler: beyond 7 with probability 3e-12 each.
-_FARTHEST_MEAN = 7.0
+_FARTHEST_MEAN = 7.0  # normal mean of the scores' averages under the sampler: beyond 7 with probability 3e-12 each
 _LARGEST = 1e100  # of a start
 # Truths on both sides of a point are so far from it, in standard deviations of one record's information; below the
 # second, where prior and saturation leave no longer step, nothing is tested.
@@ -26,9 +25,7 @@ _SHIFT, _TOLD = 0.2, 0.01
 # Tolerance of the slope against the variance: chance, this share, and this multiple of the change by half the step.
 _UNEQUAL, _BENT = 0.25, 3.0
 _FAR_OUT = 5.0  # median absolute deviations
-# All draws for so many parameters, fewer for more.
-_MANY, _FEW = 64, 256
-_SMALL = 1e-300  # avoids division by zero
+_MANY, _FEW = 64, 256  # all draws for so many parameters, fewer for more
 
 
 def check_own_model(model: OwnModel, public_data: Any = None) -> None:
@@ -188,7 +185,7 @@ def _check_information(model: OwnModel, features: FloatArray, theta: FloatArray,
         return model.scores(rows, model.draw_responses(truth, rows, words), theta)
 
     squares = scores(theta) ** 2
-    variance = np.maximum(squares.mean(axis=0), _SMALL)
+    variance = np.maximum(squares.mean(axis=0), TINY)
     steps = np.minimum(_SHIFT / np.sqrt(variance), np.minimum(model.parameters.prior_scale, 1.0))
     for index, name in enumerate(model.names):
         if variance[index] * steps[index] ** 2 < _TOLD**2:

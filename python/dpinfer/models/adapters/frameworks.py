@@ -35,8 +35,7 @@ def framework(package: str) -> Any:
     return module
 
 
-# Records that compiled code is called with: enough that a call costs little beside them.
-FRAMEWORK_BLOCK = 2048
+FRAMEWORK_BLOCK = 2048  # records that compiled code is called with: enough that a call costs little beside them
 
 
 def in_blocks(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import linalg, special
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import TINY, FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.trace import tuning
@@ -20,7 +20,6 @@ from dpinfer.release import GradientTrace
 
 _CELLS = 400  # of log v over its support: smooth
 _TAIL = 1e-7  # probability of the prior outside of the grid
-_SMALLEST = 1e-300  # avoids division by zero
 _NULL = 1e-10  # relative rank tolerance: far above rounding
 _ROUNDS = 2  # v from the trace at A's mode, the mode at v (docs/derivations/noise-aware-posterior.md)
 _POINTS = 256  # points of h, in pairs (same page)
@@ -89,7 +88,7 @@ class GramTrace:
         ratio, gain, stretch, spread = (
             float(item[0]) for item in (slope.ratio, slope.gain, slope.stretch, slope.spread)
         )
-        residual = max((centre - level / gain) * stretch, _SMALLEST)
+        residual = max((centre - level / gain) * stretch, TINY)
         # The variance of a sampled sum of records' gradients v - r**2, clipped.
         sampled = rate * (1.0 - rate) * n_records * 2.0 * residual**2 * spread * (gain / stretch) ** 2
         noise_variance = 1.0 / precision.sum() + sampled / share.size

@@ -100,8 +100,7 @@ def split_rhat(draws: FloatArray) -> FloatArray:
 
 
 _MORE_DEGREES = 2.0  # beyond the rank: the vaguest Wishart with a mode (docs/derivations/noise-aware-posterior.md)
-# Where the moments of single features are known: degrees of freedom over the rank.
-_KNOWN_DEGREES = 2.0
+_KNOWN_DEGREES = 2.0  # where the moments of single features are known: degrees of freedom over the rank
 _NULL = 1e-10  # relative rank tolerance: far above rounding
 _MODE_STAGES, _MODE_ITERATIONS = 2, 60  # two rounds of L-BFGS (same page); iterations of each
 _LONGEST = 10  # leapfrog steps, 5 to 10 (same page)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import NEGLIGIBLE, FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
@@ -29,8 +29,6 @@ from dpinfer.inference.trace.scales.noise_variance import VarianceSlope, with_va
 from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models import ExpectedGradients, InformedModel, LinearRegression, Model, dispersion_clipping
 from dpinfer.models.base import softplus, softplus_inverse
-
-_SMALLEST_VARIANCE = 1e-12  # avoids a logarithm of zero
 
 
 def fisher_tied_nodes(
@@ -125,7 +123,7 @@ class _TiedProblems:
             clipping = dispersion_clipping(model, run.max_grad_norm, run.raw_ratio) if correct else None
             level = statistics.gradient_mean.reshape(at.shape)[:, -1] / (run.sample_rate * run.n_records)
             slope = VarianceSlope.at(clipping, at[:, -1], level)
-            at = _with_last(at, softplus_inverse(np.maximum(at[:, -1], _SMALLEST_VARIANCE)))
+            at = _with_last(at, softplus_inverse(np.maximum(at[:, -1], NEGLIGIBLE)))
         expected = run.expected(at, None if slope is None else slope.ratio) if correct else None
         return cls(run, names, at, expected, slope, optimum, extra_noise, n_threads)
 

@@ -10,7 +10,7 @@ from dpinfer._sinks import html_text, shortened
 from dpinfer.inference import Posterior
 from dpinfer.inference.posterior.causes import causes
 
-_CUT = 12.0  # intervals that reach farther than this many times the median one are cut in the picture
+_CUT = 12.0  # intervals that reach farther than this many times the median one are cut in the picture: format
 
 
 @dataclass(frozen=True, kw_only=True)

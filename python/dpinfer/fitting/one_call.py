@@ -29,9 +29,9 @@ from dpinfer.models import Model
 from dpinfer.release import Release
 from dpinfer.release.guarantee import Part, check_leaks, check_parts
 
-# Arguments that may be unknown: how many columns' quantiles each takes, and a value like those that may be released.
+# Arguments that may be unknown: how many columns' quantiles each takes, and a stand-in; format.
 _COLUMNS = {"n_records": 0, "response_scale": 1}
-_STAND_IN = {"n_records": 10_000, "response_scale": 1.0}
+_STAND_IN = {"n_records": 10_000, "response_scale": 1.0}  # format
 _PLAN_OPTIONS = ("adjacency", "response_scale", "predictor_spread", "simulate", "target")
 
 

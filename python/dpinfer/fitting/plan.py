@@ -24,7 +24,7 @@ from dpinfer.models import GeneralizedLinearModel, Model, OwnModel, model_from_d
 from dpinfer.release import Release
 
 ESTIMANDS = ("auto", MODEL, POPULATION)
-_LARGEST_SCALE = 1e10  # of responses, for the population's target: what run_newton admits
+_LARGEST_SCALE = 1e10  # of responses, for the population's target: what run_newton admits; formula
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from dpinfer.release.archive import parse_json
 from dpinfer.release.files import write_atomically
 
 PLAN_FILE, RELEASE_FILE, POSTERIOR_FILE = "plan.json", "fit.release", "fit.posterior"
-_FORMAT, _VERSION = "dpinfer-fit", 1
+_FORMAT, _VERSION = "dpinfer-fit", 1  # format
 _LARGEST = 1 << 24  # bytes: a plan has some kB; a hostile file must not allocate more
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 APPROXIMATIONS = ("exact", "laplace", "simulated", "naive", "averaged")
 PLUG_INS = ("naive", "averaged")
 HESSIANS = ("auto", "diagonal", "full", "tied")
-MIN_STEPS = 2  # of a trace: a regression line needs two
+MIN_STEPS = 2  # of a trace: a regression line needs two; formula
 _LARGEST_MODEL = 200  # the time of a draw grows as its cube; more were not measured (docs/coverage.md)
 
 

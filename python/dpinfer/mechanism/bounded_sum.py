@@ -29,7 +29,7 @@ Blocks = Callable[[], Iterable[Arrays]]
 
 _BLOCK_VALUES = 1 << 22  # numbers of a block's contributions: 32 MiB
 _MAX_SUMS = 1 << 20  # the most coordinates that the proof of the noise has (docs/derivations/noise.md)
-_TRIAL_ROWS = 8  # made up, each alone and all together
+_TRIAL_ROWS = 8  # made up, each alone and all together: time
 
 
 def private_sum(

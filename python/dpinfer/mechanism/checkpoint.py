@@ -23,8 +23,8 @@ from dpinfer.release.files import write_atomically
 
 _MAGIC = b"dpinfer checkpoint 1\nSECRET: whoever reads this file can take the noise out of the release.\n"
 _SECRET_BYTES = 32  # 256 bits
-_MAX_DIMENSIONS = 3  # of arrays in a run's state; a hostile file must not have more
-_SHARE = 10.0  # saving takes at most about a tenth of the run
+_MAX_DIMENSIONS = 3  # of arrays in a run's state; a hostile file must not have more; format
+_SHARE = 10.0  # saving takes at most about a tenth of the run: time
 
 
 @dataclass(frozen=True)

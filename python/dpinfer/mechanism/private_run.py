@@ -23,7 +23,7 @@ from dpinfer.errors import CheckpointError, LedgerError, RecordError
 from dpinfer.mechanism.checkpoint import RunCheckpoint, RunRecord, begun, binding, tag_of_records
 from dpinfer.mechanism.noise_keys import OSRandomSource, RandomSource
 
-_MAX_THREADS = 4096  # more than any machine has
+_MAX_THREADS = 4096  # more than any machine has: formula
 
 CheckpointArgument = str | os.PathLike[str] | RunCheckpoint | None
 

@@ -27,8 +27,8 @@ from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, Dirichle
 from dpinfer.release import CountRelease, StatisticRelease
 
 _CHUNK = 1 << 16  # records at once: memory only
-_PRIOR_LEVELS = 41  # quantiles of the prior in an average
-_CLIPS = 200  # candidates on a log scale, 5% apart
+_PRIOR_LEVELS = 41  # quantiles of the prior in an average: time
+_CLIPS = 200  # candidates on a log scale, 5% apart: tolerance
 _COARSE_BITS = 10  # rounding below 2**-10 of the bound, for exact laws of small tables
 
 

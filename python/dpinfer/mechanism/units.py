@@ -13,7 +13,7 @@ from dpinfer._validate import as_record_array, check_container, check_interval, 
 from dpinfer._values import is_listed
 from dpinfer.errors import RecordError
 
-_MOST_ROWS = 1e6  # noise grows in proportion: more are of no use
+_MOST_ROWS = 1e6  # noise grows in proportion: more are of no use; formula
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,17 +27,17 @@ IntArray = npt.NDArray[np.int64]
 _SPREADS, _UNLIKELY = 45, 20.0  # nodes where the log density is so near to its largest
 _SMALL = 0.3  # nodes are even in their log above so many standard deviations of the noise, and in themselves below
 _SWEEPS, _CLOSE = 30, 1e-3  # of a fixed point: variances of errors to a thousandth of all noise
-_LEAST = 1e-3  # moves a posterior's variance by a millionth of the least that scores can leave
+_LEAST = 1e-3  # moves a posterior's variance by a millionth of the least that scores can leave: tolerance
 # Of proposals of errors, chosen on the seen half of the scope study for many independent draws in a second: but for t
 # they do not change what is drawn.  One of up to 6 nodes of t, with many weights; nodes of offsets; lengths 1.6 and
 # then 1 apart in their log for up to 8 rounds, until 4 nodes of either are within 6 of the largest log mass; parts of
 # an interval.  With fewer, or farther apart, nodes of t miss their law and quantiles are off.
 _MOST, _OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 6, 6, (1.6, 1.0), 8, 6.0, 4, 40
 # Log of the mass that is left out; share of even proposals; factor of standard deviations; share beyond the outer
-# offsets; bisections; proposals for a draw.
+# offsets; bisections; proposals for a draw; tolerance.
 _NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED = 9.0, 0.05, 1.05, 0.003, 30, 2
-_DEAD = 60.0  # log of a weight that no draw has: nothing more is computed for it
-_LEAST_LOG = 600.0  # of a power of a density, which steps are divided by
+_DEAD = 60.0  # log of a weight that no draw has: nothing more is computed for it; tolerance
+_LEAST_LOG = 600.0  # of a power of a density, which steps are divided by: tolerance
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from dpinfer.models.person_model import PersonModel
 
 # Of standard deviations, over the noise's for gaussian and on the link for others (Gelman 2006).
 EFFECT_PRIOR = ScalePrior(2.5, 3.0)
-NOT_TOLD = 1.645  # one-sided 5%: the law of the likelihood ratio at the boundary is half zero, half chi-squared of one
+NOT_TOLD = 1.645  # 5% of a normal law lies above: the likelihood ratio at the boundary is half zero, half chi-squared
 _DRAWS = 4  # of each normal law, in even steps: of the mixture there are four times as many as laws
-_NODES = 400  # of tau, from one end of its likelihood to the other
-_BEYOND = 8.0  # standard deviations of the likelihood
-_NARROW = 1e-3  # spread that a drawn parameter has left, over that of its likelihood: next to nothing
+_NODES = 400  # of tau, from one end of its likelihood to the other: tolerance
+_BEYOND = 8.0  # standard deviations of the likelihood: tolerance
+_NARROW = 1e-3  # spread that a drawn parameter has left, over that of its likelihood: next to nothing; tolerance
 _CANDIDATES, _AT_ONCE = (128, 4096), 2**18  # of a law, more where fewer than _DRAWS count; and in memory at once
 
 

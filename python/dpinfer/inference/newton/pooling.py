@@ -18,15 +18,15 @@ from scipy.linalg import lapack
 from dpinfer._arrays import NEGLIGIBLE, FloatArray, IntArray
 from dpinfer.inference.newton.likelihood import Likelihoods, ScoreLikelihoods, State
 
-_CHAINS, _KEPT, _WARM_UP = 128, 4, 1  # of one scale, whose law is exact given a draw of the matrices
-_FEWER, _WARMER = 4, 10  # chains, for as many more sweeps, and sweeps before, where a matrix follows its weights
-_SLOW = 10  # times as many sweeps where effects are drawn between
+_CHAINS, _KEPT, _WARM_UP = 128, 4, 1  # of one scale, whose law is exact given a draw of the matrices: time
+_FEWER, _WARMER = 4, 10  # chains, for as many more sweeps, and sweeps before, where a matrix follows its weights: time
+_SLOW = 10  # times as many sweeps where effects are drawn between: time
 _MOST_ENTRIES = 16_000_000  # of matrices in memory: 128 MB
-_STEPS = 16  # Metropolis steps of a pair, each way
-_STEP_SIZES = (math.log(0.03), 0.0)  # log of a step's length, drawn anew for each: no one length suits all scales
+_STEPS = 16  # Metropolis steps of a pair, each way: time
+_STEP_SIZES = (math.log(0.03), 0.0)  # log of a step's length, drawn anew for each: no one length suits all scales; time
 _NODES, _DEEP = 121, 18.0  # of the law of a scale, where its density is above e**-18 = 1.5e-8 of its largest
-_LEAST, _MOST = math.log(1e-6), math.log(1e3)  # log of a scale over that of its prior
-_WIDEST = 8.0  # inverse tanh of a correlation
+_LEAST, _MOST = math.log(1e-6), math.log(1e3)  # log of a scale over that of its prior: tolerance
+_WIDEST = 8.0  # inverse tanh of a correlation: tolerance
 _SCALES = 16  # draws of a scale for each state
 
 

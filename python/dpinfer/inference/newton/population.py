@@ -29,7 +29,7 @@ from dpinfer.release.newton.regression import PopulationSums
 __all__ = ["population_posterior", "residual_prior_variance"]
 
 _DRAWS, _TRIES, _BATCHES = 200, 5, 10  # four times as many until the error, which batches show, is below `Tuning.error`
-_SWEEPS = 6  # weights of scores depend on the zero, and the zero on them
+_SWEEPS = 6  # weights of scores depend on the zero, and the zero on them: tolerance
 
 
 @dataclass(frozen=True, eq=False)

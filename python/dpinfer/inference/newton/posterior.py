@@ -127,7 +127,7 @@ def _dot(left: FloatArray, right: FloatArray) -> FloatArray:
 __all__ = ["Mixture", "MixtureError", "mixture_error", "mixture_of", "theta_of_draws"]
 
 
-_LEVELS = np.array([0.05, 0.95])  # ends of 90% intervals
+_LEVELS = np.array([0.05, 0.95])  # ends of 90% intervals: format
 
 
 @dataclass(frozen=True)
@@ -284,7 +284,7 @@ def theta_of_draws(
     return DrawnTheta(location, None, factor, parts, data)
 
 
-_TAIL = 0.05  # of a prior, on either side of what the summary says of it
+_TAIL = 0.05  # of a prior, on either side of what the summary says of it: format
 
 
 def newton_posterior(release: NewtonRelease, request: NewtonRequest) -> Posterior:

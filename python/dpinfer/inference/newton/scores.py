@@ -39,11 +39,11 @@ from dpinfer.release import GlmNewtonRelease, NewtonRelease
 
 SWEEPS = 4  # for the errors of the predictor
 NoiseScalePrior: TypeAlias = Callable[[FloatArray], FloatArray]  # the log density of log sigma, up to a constant
-_WIDE = np.linspace(math.log(2e-4), math.log(1.3), 500)  # log sigma around the spread of the responses
-_SAMPLED = np.linspace(-12.0, 12.0, 121)  # log sigma around that of the records, in standard deviations
-_FINE = np.linspace(-7.0, 7.0, 301)  # in standard deviations, when it is known about where
+_WIDE = np.linspace(math.log(2e-4), math.log(1.3), 500)  # log sigma around the spread of the responses: tolerance
+_SAMPLED = np.linspace(-12.0, 12.0, 121)  # log sigma around that of the records, in standard deviations: tolerance
+_FINE = np.linspace(-7.0, 7.0, 301)  # in standard deviations, when it is known about where: tolerance
 _LEAST_EIGENVALUE = 1e-5  # of whitened second moments, which are about 1: keeps divisions finite
-_AVERAGED = 16  # matrices
+_AVERAGED = 16  # matrices: time
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ class LinearScores:
 
 
 _SPACING = 1.0 / 8.0  # nodes of the predictor: as coarse as the run's for what is expected (mechanism/newton/glm.py)
-_LEAST_TRACE = 0.01  # of the slope, per weight
+_LEAST_TRACE = 0.01  # of the slope, per weight: tolerance
 
 
 class BoundedScores:

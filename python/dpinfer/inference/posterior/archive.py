@@ -28,7 +28,7 @@ from dpinfer.models import Model, model_from_dict
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 from dpinfer.release.files import write_atomically
 
-FORMAT_NAME, FORMAT_VERSION = "dpinfer-posterior", 1
+FORMAT_NAME, FORMAT_VERSION = "dpinfer-posterior", 1  # format
 
 _ARRAYS = ("optimum_mean", "optimum_stddev", "hessian_mean", "hessian_stddev")
 _MIXTURE = ("offsets", "weight", "mean", "variance")

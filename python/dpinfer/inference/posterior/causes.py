@@ -12,7 +12,7 @@ from dpinfer.models.base import NormalPriorModel
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
 
-# A row with more of its variance from the prior is marked.
+# A row with more of its variance from the prior is marked; formula.
 DOMINATED = 0.5
 PRIOR_DOMINATES = "the prior dominates"
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 
-UNIFORM_WIDTH = math.sqrt(12.0)  # standard deviations between the ends of a uniform distribution
+UNIFORM_WIDTH = math.sqrt(12.0)  # standard deviations between the ends of a uniform distribution: formula
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,11 +16,11 @@ from dpinfer.inference.trace import tuning
 from dpinfer.models import tuning as common
 
 _TRUTHS = 400  # two hundred pairs, or enough for the polynomial's coefficients (docs/derivations/any-model.md)
-_SWEEPS, _FIRST_SWEEPS = 40, 15  # of slice sampling; each chain starts at its own draw of the truth
+_SWEEPS, _FIRST_SWEEPS = 40, 15  # of slice sampling; each chain starts at its own draw of the truth; tolerance
 _MOST_SHRINKS = 40  # brackets shrink by half on average: 40 exhaust double precision
 _NEWTON_STEPS = 6  # of Gauss-Newton: public arithmetic, time only
 _RIDGE = 1e-3  # of the polynomial, per truth: keeps it solvable; its error is measured by leave-one-out
-_CUBIC_UP_TO = 3  # cubics of more parameters need more coefficients than truths
+_CUBIC_UP_TO = 3  # cubics of more parameters need more coefficients than truths: formula
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def _parts(variance: FloatArray, mean: FloatArray, law: NoiseLaw, *, n_records: 
     return VarianceParts(data, variance - data, np.zeros_like(variance))
 
 
-_NUMBERS = 40  # slices of the law of an unknown number of records
+_NUMBERS = 40  # slices of the law of an unknown number of records: tolerance
 
 
 def statistic_posterior(

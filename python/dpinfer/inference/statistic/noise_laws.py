@@ -11,7 +11,7 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_interval
 
-_FINE = 200.0  # see `DiscreteLaplaceSum`: the continuous law agrees to a part in 1e4
+_FINE = 200.0  # see `DiscreteLaplaceSum`: the continuous law agrees to a part in 1e4; tolerance
 _FARTHEST = 60.0  # exp(-60) is below any weight that counts
 _BEYOND = 100.0  # of the logarithm, for each step beyond a table: the rest is below exp(-45)
 

@@ -12,7 +12,7 @@ from dpinfer.inference.trace.statistics import TraceStatistics, merge_segments, 
 
 _BLOCKS = 64  # B of docs/derivations/noise-aware-posterior.md, "Burn-in"
 _FEWEST_BLOCKS = 16  # fewer leave a regression too few degrees of freedom
-_CANDIDATES = (0, 1, 2, 4, 8, 16, 24, 32)  # starts in blocks, up to half of the trace
+_CANDIDATES = (0, 1, 2, 4, 8, 16, 24, 32)  # starts in blocks, up to half of the trace: tolerance
 
 
 @dataclass(frozen=True)

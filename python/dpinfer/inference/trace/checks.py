@@ -13,7 +13,7 @@ from dpinfer.inference.trace.statistics import TraceStatistics
 
 _DRIFT_VARIANCE = 2.0  # of the statistic, by which two independent terms of variance 1 add up (see Notes)
 _FITTED = 30.0  # a fit lowers the sum by more with probability below 1e-6 (see Notes)
-_NAMED = 3  # names in a sentence
+_NAMED = 3  # names in a sentence: format
 
 
 @dataclass(frozen=True)

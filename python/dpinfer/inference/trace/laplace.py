@@ -12,7 +12,7 @@ from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
 from dpinfer.models.base import gauss_hermite, sigmoid, softplus, softplus_inverse
 
 _RELATIVE_STEP = 1e-2  # of central differences, relative to the posterior's width: error of order 1e-4
-_NEWTON_STEPS = 200  # damped steps converge in tens
+_NEWTON_STEPS = 200  # damped steps converge in tens: tolerance
 
 
 @dataclass(frozen=True)

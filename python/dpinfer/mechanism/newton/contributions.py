@@ -22,7 +22,7 @@ from dpinfer.models.clipping import ClippedResidual
 Features = FloatArray | npt.NDArray[np.float32]
 
 _BLOCK = 4096  # responses at once: half a megabyte of indicators
-_NO_RESIDUAL = 2.0**-60  # what residuals are cut off at where they shall not count
+_NO_RESIDUAL = 2.0**-60  # what residuals are cut off at where they shall not count: tolerance
 
 
 @dataclass(frozen=True, eq=False)

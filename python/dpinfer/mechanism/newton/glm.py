@@ -29,7 +29,7 @@ from dpinfer.models.likely_records import ExpectedResidual, NormalDesign, Predic
 from dpinfer.models.whitening import Onward, ShrunkenMoments, moments_of_means, onward, shrink_moments, steady_solve
 
 _SWEEPS, _HALVINGS = 12, 6  # Gauss-Newton steps at most, and halvings of each
-_CLOSE = 1e-4  # squared length of the last step for each weight: 1% of a posterior standard deviation
+_CLOSE = 1e-4  # squared length of the last step for each weight: 1% of a posterior standard deviation; tolerance
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def prior_in(transform: FloatArray, variance: FloatArray, sizes: FloatArray, inf
     return np.asarray(scaled @ scaled.T)
 
 
-_DECLARED_FLOOR = 1e-3  # of the eigenvalues of the declared correlations
+_DECLARED_FLOOR = 1e-3  # of the eigenvalues of the declared correlations: tolerance
 
 
 class NoisySums(Protocol):
@@ -269,11 +269,11 @@ def learn_geometry(model: GeneralizedLinearModel, plan: NewtonPlan, passes: Nois
 _COARSE, _FINE = 1.0 / 8.0, 1.0 / 512.0  # between nodes of the predictor: of what is expected, and of what records add
 # Standard deviations of a response and of predictors (private-newton.md).
 _APART, _WITHIN, _MOST_HALVINGS = 1.25, 2.0, 3
-# Octaves of counts: 0, 1, 2 and 3, 4 to 7, ..., 4096 and more.
+# Octaves of counts: 0, 1, 2 and 3, 4 to 7, ..., 4096 and more; format.
 _EDGES = np.concatenate(([0.5], np.ldexp(1.0, np.arange(1, 13)) - 0.5))
-_FIRST_LAW = PredictorLaw(0.0, 1.0)  # of the predictor of outcomes, of which no pass tells
+_FIRST_LAW = PredictorLaw(0.0, 1.0)  # of the predictor of outcomes, of which no pass tells: tolerance
 _LOCS, _SCALES = np.linspace(-6.0, 7.5, 109), np.linspace(0.0, 2.5, 26)  # means to e**7.5 = 1800: tables end at 2000
-_FLATTEST = 1e-6  # of the steepest slope that there is: a positive norm for runs that end far out
+_FLATTEST = 1e-6  # of the steepest slope that there is: a positive norm for runs that end far out; tolerance
 
 
 @dataclass(frozen=True)

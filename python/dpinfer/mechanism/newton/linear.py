@@ -16,8 +16,8 @@ from dpinfer.models.clipping import chi_mean, huber_slope, huber_variance, mallo
 from dpinfer.models.whitening import steady_inverse, steady_solve
 from dpinfer.release.newton.regression import spread_of_counts
 
-_CLIPS = np.linspace(0.1, 3.0, 59)  # tried: of residuals, in units of their spread
-_GRID = 800  # of log sigma: 1.1% apart
+_CLIPS = np.linspace(0.1, 3.0, 59)  # tried: of residuals, in units of their spread; tolerance
+_GRID = 800  # of log sigma: 1.1% apart; tolerance
 # Of residuals over responses: as in the posterior (inference/newton/scores.py).
 _LARGEST_SPREAD, _LEAST_SPREAD = 1.3, 2e-4
 
@@ -51,7 +51,7 @@ class ScoreStep:
 
 # Residuals are expected to be at most so many response scales long, and so long (at least ten scales): under a prior of
 # standard deviation 1e30 a run that learns nothing would ask for a clip that sums do not take (1e30).  Chosen far from
-# both.
+# both; tolerance.
 _MOST_SCALES, _LONGEST = 1e12, 1e18
 
 

@@ -14,7 +14,7 @@ from dpinfer.mechanism.newton.own_rows import OwnQuery, OwnRows, score_matrix, s
 from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.models.whitening import ShrunkenMoments, shrink_moments
 
-# Norms of scores are counted between these multiples of the clip.
+# Norms of scores are counted between these multiples of the clip; format.
 NORM_EDGES: FloatArray = 2.0 ** np.arange(-4.0, 4.5, 0.5)
 
 
@@ -77,7 +77,7 @@ class ClippedScores(OwnQuery):
 
 _START_ROWS = 500  # made-up records; the first clip holds nine of ten scores of theirs
 _SEED = 812  # of public draws: any number
-_VARIANCE_RATIO = 1.0  # the variance of a clipped score is at most its slope: clip(s) clip(s)' <= clip(s) s'
+_VARIANCE_RATIO = 1.0  # the variance of a clipped score is at most its slope: clip(s) clip(s)' <= clip(s) s'; formula
 
 
 @dataclass

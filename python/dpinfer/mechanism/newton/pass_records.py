@@ -136,7 +136,7 @@ class Passes:
         return NoisySum(self._released[name].copy(), self._records.excess(index) * multiplier * max_norm)
 
 
-_UNITS_AT_ONCE = 256  # in one call of the exact sum, which does not depend on it
+_UNITS_AT_ONCE = 256  # in one call of the exact sum, which does not depend on it: time
 
 
 class MemoryRecords(ReadRecords):

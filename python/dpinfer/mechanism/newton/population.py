@@ -32,7 +32,7 @@ from dpinfer.models.likely_records import Curves, LikelyRecords
 from dpinfer.models.whitening import steady_solve
 from dpinfer.release.newton.regression import spread_of_counts
 
-_SWEEPS = 4  # weights of scores depend on the zero, and the zero on them
+_SWEEPS = 4  # weights of scores depend on the zero, and the zero on them: tolerance
 _OF_THE_MODEL = ("localise_clip", "localise_residual_bound")  # of scores that are centred by the model
 
 

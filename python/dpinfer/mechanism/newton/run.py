@@ -42,7 +42,7 @@ from dpinfer.release.newton.regression import (
     SumsOfPasses,
 )
 
-_STRATIFIED = 2  # numbers beside a response: its weight and its stratum
+_STRATIFIED = 2  # numbers beside a response: its weight and its stratum; format
 # Range of declared sizes: bounds of contributions, their lattice and their noise stay well inside of doubles.
 _LARGEST_SIZE, _LARGEST_RESPONSE, _LARGEST_SQUARED = 1e30, 1e25, 1e10
 

@@ -29,7 +29,7 @@ from dpinfer.mechanism.sums.parts import integers_of_part
 from dpinfer.mechanism.units import Units, check_identities, unit_names
 from dpinfer.models.person_model import PersonModel
 
-_NAME_BYTES = 16  # two of 2**31 names have one hash with probability 2**-67, which would refuse a run
+_NAME_BYTES = 16  # two of 2**31 names have one hash with probability 2**-67, which would refuse a run: format
 
 
 def check_unit_rows(model: Any, features: Any, response: Any, ids: Any) -> Arrays:

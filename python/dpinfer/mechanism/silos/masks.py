@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from dpinfer.errors import BackendUnavailableError, SiloError
 
-PRIME = 2**256 - 189  # the largest prime below 2**256
+PRIME = 2**256 - 189  # the largest prime below 2**256: format
 try:
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -20,7 +20,7 @@ except ImportError as missing:
     raise BackendUnavailableError("silos need cryptography: pip install 'dpinfer[silos]'") from missing
 
 KEY_BYTES = 32  # 256 bits
-# A key serves one message or one mask.
+# A key serves one message or one mask; format.
 _NONCE = bytes(12)
 Words = npt.NDArray[np.uint64]
 

@@ -27,7 +27,7 @@ from dpinfer.mechanism.silos.rows import Line
 from dpinfer.mechanism.silos.terms import Terms
 from dpinfer.mechanism.silos.work import Task
 
-_TAG_BYTES = 32  # HMAC-SHA256
+_TAG_BYTES = 32  # HMAC-SHA256: format
 
 
 class Session:

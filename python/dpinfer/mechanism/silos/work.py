@@ -28,7 +28,7 @@ from dpinfer.mechanism.statistic import lattice_of, total_of
 from dpinfer.mechanism.sums.parts import integers_of_part
 from dpinfer.models import Model, OwnModel, model_from_dict
 
-_WORD = 2**64  # sums are modulo 2**64
+_WORD = 2**64  # sums are modulo 2**64: format
 # In lattice steps, of one share: the sum of rounded shares then differs negligibly from one rounded Gaussian.
 _LEAST_STDDEV = 64.0
 _MOST_STDDEV = 1e17  # in lattice steps: sums of all shares stay far inside of 64 bits

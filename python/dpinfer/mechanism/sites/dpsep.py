@@ -33,7 +33,7 @@ from dpinfer.models import SiteModel
 from dpinfer.release import SiteRelease
 from dpinfer.release.sites.trace import SITES, smat, svec
 
-_START_STREAM = 2**40  # beyond the numbers of all steps
+_START_STREAM = 2**40  # beyond the numbers of all steps: format
 
 
 @standard_arithmetic()

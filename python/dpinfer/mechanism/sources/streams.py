@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 _BLOCK_BYTES = 2**21  # a block stays in the processor's cache between its check and its sum
 _BATCH_BLOCKS = 8  # pyarrow decodes so many at once: batches as small as a block take it half as long again
-_MOST_GROUP_BYTES = 2**26  # larger row groups are read in parts, which is slower for groups that are not much larger
+_MOST_GROUP_BYTES = 2**26  # larger row groups are read in parts, which takes more time where groups are not much larger
 _LEAST_ROWS, _MOST_ROWS = 1024, 2**20  # blocks of about 2 MB, between these numbers of rows: speed only
 _QUERIED_ROWS = 2**15  # rows of a query's batch: speed and memory only
 

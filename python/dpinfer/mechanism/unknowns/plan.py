@@ -22,7 +22,7 @@ from dpinfer.mechanism.unknowns.draws import least_threshold
 from dpinfer.mechanism.unknowns.releases import bounds_event, categories_event
 
 UNKNOWN = ("n_records", "bounds", "categories")
-_CALIBRATED = 1.0 - 1e-6  # the calibrations of the plan and, later, of the fit are each exact to less than this
+_CALIBRATED = 1.0 - 1e-6  # the calibrations of the plan and, later, of the fit each have a smaller error
 
 
 @dataclass(frozen=True, kw_only=True)

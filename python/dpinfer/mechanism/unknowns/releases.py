@@ -37,7 +37,7 @@ from dpinfer.mechanism.unknowns.draws import (
 from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease
 
 _LONGEST_LABEL = 1000  # characters of a name
-_SHARE = 1.0 - 1e-13  # a share is one part of an epsilon or delta, rounded so that the parts never add to more
+_SHARE = 1.0 - 1e-13  # rounding of a share, one part of an epsilon or delta: parts never add to more
 
 
 def resolved_probability(

@@ -33,8 +33,8 @@ from dpinfer.planning.trace.settings import (
 )
 from dpinfer.planning.trace.simulated import PlainRun, predict_simulated
 
-_TRIAL: PosteriorOptions = {"n_samples": 60, "n_warmup": 40, "check_convergence": False}
-_PAPER_POSTERIOR: PosteriorOptions = {"prior": "empirical", "burn_in": 0.2, "extra_noise": False}
+_TRIAL: PosteriorOptions = {"n_samples": 60, "n_warmup": 40, "check_convergence": False}  # format
+_PAPER_POSTERIOR: PosteriorOptions = {"prior": "empirical", "burn_in": 0.2, "extra_noise": False}  # format
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dpinfer.accounting import PrivacyPlan
 from dpinfer.inference.request import PosteriorOptions
 from dpinfer.planning.trace.fisher import Prediction
 
-_MOST_ROWS = 20  # of a printed table
+_MOST_ROWS = 20  # of a printed table: format
 _LOW = 0.8  # coverage of 90% intervals that the table marks
 
 

@@ -18,10 +18,10 @@ from dpinfer.planning.trace.fisher import Prediction
 from dpinfer.release import release_from_arrays
 
 _MOST_STEPS, _FEWEST_STEPS = 2000, 400  # merged steps of a simulated run: time only
-_LARGEST_CONTRACTION = 0.25  # of a merged step: the linear recursion then errs to second order, 3%
-_TAILS = (0.05, 0.95)  # ends of 90% intervals
-_PENALTY = 20.0  # 2 over the share outside, 0.1
-_NORMAL90 = 2.0 * 1.6448536269514722  # width of a normal 90% interval in standard deviations
+_LARGEST_CONTRACTION = 0.25  # of a merged step: the linear recursion then errs to second order, 3%; tolerance
+_TAILS = (0.05, 0.95)  # ends of 90% intervals: format
+_PENALTY = 20.0  # 2 over the share outside, 0.1: formula
+_NORMAL90 = 2.0 * 1.6448536269514722  # width of a normal 90% interval in standard deviations: formula
 
 
 @dataclass(frozen=True)

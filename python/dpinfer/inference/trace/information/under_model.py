@@ -16,7 +16,7 @@ from dpinfer.inference.trace.information import FullHessian
 LogDensity = Callable[[FloatArray], tuple[float, FloatArray]]
 
 _TARGET_ACCEPTANCE = 0.8  # that of dual averaging (Hoffman and Gelman 2014), for few leapfrog steps
-_FIRST_STEP = 0.1  # short: adapted during the warm-up
+_FIRST_STEP = 0.1  # short: adapted during the warm-up; tolerance
 # Dual averaging of the step size (Hoffman and Gelman 2014, section 3.2): their gamma, t_0 and kappa.
 _GAMMA, _DELAY, _DECAY = 0.05, 10.0, 0.75
 
@@ -105,7 +105,7 @@ _NULL = 1e-10  # relative rank tolerance: far above rounding
 _MODE_STAGES, _MODE_ITERATIONS = 2, 60  # two rounds of L-BFGS (same page); iterations of each
 _LONGEST = 10  # leapfrog steps, 5 to 10 (same page)
 _LARGEST_RHAT = 1.2  # of the two halves of a chain (same page)
-_MOST_CHAINS = 3  # continuations of a chain with a larger R-hat
+_MOST_CHAINS = 3  # continuations of a chain with a larger R-hat: time
 
 
 @dataclass(frozen=True)

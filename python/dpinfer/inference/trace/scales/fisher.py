@@ -72,7 +72,7 @@ def pooled_slope_score(side: SideRegression, statistics: TraceStatistics, sample
     return np.asarray((precision * slope + side.precision * side.slope) / np.sqrt(precision + side.precision))
 
 
-_RATIOS = np.array([0.4, 0.7, 1.0])  # u / v at which clipping is tabulated: weights' excursions make u smaller than v
+_RATIOS = np.array([0.4, 0.7, 1.0])  # grid of u / v for clipping: weights' excursions make u smaller than v
 
 
 @dataclass(frozen=True)

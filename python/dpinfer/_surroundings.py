@@ -37,8 +37,7 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-# Kept out of the reach of constant folding: the process's own arithmetic must answer.
-_QUARTER_UNIT = 2.0**-54
+_QUARTER_UNIT = 2.0**-54  # out of the reach of constant folding: the process's own arithmetic must answer
 _LEAST_NORMAL = sys.float_info.min
 _LEAST = 5e-324  # the least subnormal double
 # glibc and musl: the address that stands for the default environment, and more room than a saved one takes.

@@ -23,8 +23,7 @@ from dpinfer.errors import RecordError
 
 _TRUTHS = {"true": 1.0, "false": 0.0}
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-# The first whole number that a float cannot tell from its neighbour.
-_LARGEST = 2.0**53
+_LARGEST = 2.0**53  # the first whole number that a float cannot tell from its neighbour
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d")
 _REAL = (Real, Decimal, np.bool_)
 _HOLDERS = (list, tuple, dict, set, frozenset)

@@ -49,16 +49,14 @@ _PER_STEP = 2.0**-118  # 2**-138 times 2**20 coordinates
 # Shares of delta to set aside, tried in turn: the first moves epsilon by less than its tenth digit.
 RESERVED_SHARES = (2.0**-30, 2.0**-20, 2.0**-10, 2.0**-5, 2.0**-3, 0.5)
 
-# Beyond this an (epsilon, delta) guarantee is void, and the slack, which grows as e**epsilon, is not counted.
-LARGEST_EPSILON = 40.0
+LARGEST_EPSILON = 40.0  # beyond it a guarantee is void, and the slack, which grows as e**epsilon, is not counted
 _COVERED = (
     "Covered are: GaussianEvent under every adjacency; PoissonSampled(GaussianEvent) under add_remove and zero_out; "
     "SampledWithoutReplacement(GaussianEvent) under replace_one and zero_out; PureEvent and ApproximateEvent under "
     "their own relation; and compositions of these"
 )
 
-# Shifts and rates are rounded up by more than the rounding error of computing them: a larger one dominates.
-_MOST_STEPS = 10**300
+_MOST_STEPS = 10**300  # shifts and rates are rounded up by more than the rounding of computing them
 _ROUND_UP = 1.0 + 1e-14  # more than the rounding of the few operations that it covers (100 units)
 
 

@@ -16,8 +16,7 @@ from dpinfer.accounting._steps import UNIT, Direction, GridLaw, Step, StepKind, 
 from dpinfer.accounting.gaussian import ndtr
 
 _N_POINTS = 1201  # of a rough first grid; the certified bound does not depend on it
-# Tilted mass that may fall outside the window on either side; it comes back as relative looseness of about this size.
-_OUTSIDE = 1e-8
+_OUTSIDE = 1e-8  # tilted mass outside the window on either side; looseness is of about this size
 _RELATIVE_ERROR = 3e-5  # aim for epsilon of the discretisation; the excess is part of the certified bound
 _MIN_POINTS = 2**12  # below it the transform costs nothing
 _MAX_POINTS = 2**19  # memory and time of a transform
@@ -188,8 +187,7 @@ def _few_bits(value: float) -> float:
 # gives about 7 for radix 2; the transforms used here also have factors 3 and 5).
 _FFT_CONSTANT = 16.0
 _MAX_EXPONENT = 650.0  # below the 709 of the largest double
-# Larger values mean "more than any mass", with room for sums and products: 1e60 squared is below 1e308.
-_MAX_LOG_MASS = 250.0
+_MAX_LOG_MASS = 250.0  # "more than any mass", with room for sums and products: 1e60 squared is below 1e308
 _ATOM = 0.1  # at most ten atoms can be larger than this
 _NEGLIGIBLE_LOG = -700.0  # about the least normal double; smaller masses are counted as missed
 

@@ -124,10 +124,8 @@ def certify_at(event: Event, *, delta: float, adjacency: Adjacency | str, accoun
 
 
 _SAME = 1e-9  # relative difference between two machines' arithmetic: 1e4 units of double precision
-# Relative excess of a stated epsilon over the certified one that is accepted: a margin for tighter accountants.
-STATED_TOLERANCE = 0.01
-# Relative excess of "prv" (own error about 1%) over "pld" that is accepted without running "prv", which takes seconds.
-_PRV_BAND = 1.2
+STATED_TOLERANCE = 0.01  # relative excess of a stated epsilon that is accepted: a margin for tighter accountants
+_PRV_BAND = 1.2  # relative excess of "prv" over "pld" that is accepted without running "prv", which takes seconds
 
 
 def check_stated_epsilon(

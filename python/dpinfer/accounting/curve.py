@@ -31,8 +31,7 @@ from dpinfer.accounting.pld import pld_deltas
 
 _LEAST_DELTA = 1e-12  # the curve is known down to about this delta; below it the last value is used
 _N_POINTS = 513  # points of the table; between them the certified chord lies above the curve
-# More than the rounding of the formulas below, all of which are sums of a few terms of size at most 1.
-_ROUNDING = 1e-14
+_ROUNDING = 1e-14  # more than the rounding of the formulas below, sums of a few terms of size at most 1
 _ROUND_UP = 1.0 + 1e-9  # more than the rounding of the formulas, which are sums of a few terms
 
 

@@ -40,8 +40,7 @@ def bisected(
 
 
 _UNIT = 2.0**-53  # unit roundoff of double precision
-# log_ndtr is accurate to a few units in the last place; this is the multiple of the unit roundoff granted to it.
-_SLACK = 16.0
+_SLACK = 16.0  # units of roundoff granted to log_ndtr, which is accurate to a few in the last place
 _MAX_EPSILON = 1e12  # a larger epsilon counts as infinite
 
 

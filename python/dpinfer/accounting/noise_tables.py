@@ -14,8 +14,7 @@ from dpinfer._lazy import find_plugin
 from dpinfer._validate import check_integer, check_interval
 
 _GROUP = "dpinfer.noise_laws"
-# Limits of a table: about 300 kB of text in a release, and ten seconds of accounting.
-_LONGEST, _LARGEST, _WORK = 2**14, 2**64, 10**7
+_LONGEST, _LARGEST, _WORK = 2**14, 2**64, 10**7  # of a table: 300 kB of text in a release, ten seconds of accounting
 
 
 @dataclass(frozen=True)

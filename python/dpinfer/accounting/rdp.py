@@ -9,18 +9,14 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer._surroundings import standard_arithmetic
-from dpinfer.accounting._steps import Step, StepKind, reduce_event, reserve_suffices, total_variation_slack
+from dpinfer.accounting._steps import UNIT, Step, StepKind, reduce_event, reserve_suffices, total_variation_slack
 from dpinfer.accounting.events import Adjacency, Event
 from dpinfer.accounting.guarantee import PrivacyBound
 
 _LARGEST_ORDER = 10_000  # larger orders suit epsilon below 1e-3 only
 _RESERVED_SHARE = 2.0**-20  # of delta, for the finite precision of the noise: fixed, because the filter must be
-_UNIT = 2.0**-53  # unit roundoff of double precision
-# Error bound of logarithm, exponential and log-gamma, in units of the last place: several times their documented
-# errors.
-_SLACK = 16.0
-# Beyond this exponent 1 + exp(x) rounds to exp(x), and exp(x) nearly leaves the range of the arithmetic.
-_LARGEST_EXPONENT = 700.0
+_SLACK = 16.0  # units in the last place: several times the errors of logarithm, exponential and log-gamma
+_LARGEST_EXPONENT = 700.0  # beyond it 1 + exp(x) rounds to exp(x), which nearly leaves the range of the arithmetic
 
 
 def rdp_epsilon(
@@ -66,11 +62,11 @@ def renyi_divergence(
 def converted(parts: list[tuple[int, float]], order: float, delta: float) -> float:
     """Return an upper bound on epsilon at `delta` of counted divergences of one order; infinity without one."""
     try:
-        used = math.fsum(count * divergence for count, divergence in parts) * (1.0 + 4.0 * _UNIT)
+        used = math.fsum(count * divergence for count, divergence in parts) * (1.0 + 4.0 * UNIT)
     except OverflowError:
         return math.inf
     value = used + conversion(order, delta)
-    value += 2.0 * _UNIT * abs(value)
+    value += 2.0 * UNIT * abs(value)
     return max(0.0, value) if math.isfinite(value) else math.inf
 
 
@@ -83,7 +79,7 @@ def conversion(order: float, delta: float) -> float:
     """
     first, second, third = math.log1p(-1.0 / order), -math.log(delta), math.log(order)
     size = abs(first) + 1.0 / (order - 1.0) + (abs(second) + third) / (order - 1.0)
-    return first + (second - third) / (order - 1.0) + _SLACK * _UNIT * size
+    return first + (second - third) / (order - 1.0) + _SLACK * UNIT * size
 
 
 def _refine(bound: Callable[[float], float], integers: list[int], best: int) -> None:
@@ -106,11 +102,11 @@ def _divergence(step: Step) -> Callable[[float], float]:
     """Return an upper bound on the Rényi divergence of one step as a function of the order."""
     if step.kind is StepKind.PURE:
         # Bun and Steinke (2016), Proposition 3.3.
-        return lambda order: min(step.shift, 0.5 * step.shift * step.shift * order * (1.0 + 4.0 * _UNIT))
+        return lambda order: min(step.shift, 0.5 * step.shift * step.shift * order * (1.0 + 4.0 * UNIT))
     if step.kind is StepKind.FAILURE:
         return lambda order: math.inf
     if step.kind is StepKind.GAUSSIAN:
-        return lambda order: 0.5 * step.shift * step.shift * order * (1.0 + 4.0 * _UNIT)
+        return lambda order: 0.5 * step.shift * step.shift * order * (1.0 + 4.0 * UNIT)
     cumulant = _poisson_cumulant if step.kind is StepKind.POISSON else _subset_cumulant
 
     def divergence(order: float) -> float:
@@ -122,7 +118,7 @@ def _divergence(step: Step) -> Callable[[float], float]:
         else:
             lower = cumulant(step, below) if below > 1 else 0.0
             chord = (above - order) * lower + (order - below) * upper
-        return chord / (order - 1.0) * (1.0 + _SLACK * _UNIT)
+        return chord / (order - 1.0) * (1.0 + _SLACK * UNIT)
 
     return divergence
 
@@ -181,7 +177,7 @@ def _log_rise(shift: float, k: FloatArray) -> tuple[FloatArray, FloatArray]:
 def _upper_sum(*parts: FloatArray) -> FloatArray:
     """Add up logarithms, each accurate to a few units of its own last place, and round up."""
     size = 1.0 + np.sum(np.abs(parts), axis=0)
-    return np.asarray(np.sum(parts, axis=0) + _SLACK * _UNIT * size)
+    return np.asarray(np.sum(parts, axis=0) + _SLACK * UNIT * size)
 
 
 def _log_one_plus_sum(logs: FloatArray) -> float:
@@ -190,12 +186,12 @@ def _log_one_plus_sum(logs: FloatArray) -> float:
     if not largest < math.inf:
         return math.inf
     with np.errstate(under="ignore"):
-        total = float(np.sum(np.exp(logs - largest))) * (1.0 + (_SLACK + logs.size) * _UNIT)
+        total = float(np.sum(np.exp(logs - largest))) * (1.0 + (_SLACK + logs.size) * UNIT)
     log_sum = largest + math.log(total)
-    log_sum += _SLACK * _UNIT * (1.0 + abs(largest) + abs(log_sum))
+    log_sum += _SLACK * UNIT * (1.0 + abs(largest) + abs(log_sum))
     if log_sum > _LARGEST_EXPONENT:
-        return log_sum * (1.0 + _SLACK * _UNIT)
-    return max(math.log1p(math.exp(log_sum)) * (1.0 + _SLACK * _UNIT), sys.float_info.min)
+        return log_sum * (1.0 + _SLACK * UNIT)
+    return max(math.log1p(math.exp(log_sum)) * (1.0 + _SLACK * UNIT), sys.float_info.min)
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from dpinfer.models import GeneralizedLinearModel
 _RATE = 0.1  # of Poisson samples: the library's usual rate
 _NOISE_SHARE = 10  # one trial in ten tests the noise, which needs fewer than the distance
 _LEAST_STEPS = 400  # a variance has a relative error of sqrt(2 / 400), 7%, for each coordinate
-# Three blocks of rows, so that three threads have one each; none is sampled.
-_MANY_ROWS, _NO_RATE, _THREADS = 3072, 1e-12, 3
+_MANY_ROWS, _NO_RATE, _THREADS = 3072, 1e-12, 3  # three blocks of rows, one for each of three threads; none is sampled
 
 
 def audit(

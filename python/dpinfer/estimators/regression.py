@@ -20,8 +20,7 @@ from dpinfer.inference.posterior.units import UNIFORM_WIDTH, Units
 from dpinfer.methods import RunSettings, method_with
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, MultinomialRegression, PoissonRegression
 
-# Monte Carlo error 1.6% of a standard deviation (1 / sqrt(2 * 2000)); the seed is arbitrary.
-PREDICTION_DRAWS, SEED = 2000, 0
+PREDICTION_DRAWS, SEED = 2000, 0  # error 1.6% of a standard deviation (1 / sqrt(2 * 2000)); the seed is arbitrary
 
 
 class PlannedRegression(PrivateEstimator):

@@ -13,13 +13,13 @@ from dpinfer.formulas.design import Design
 from dpinfer.formulas.factors import Values, category_labels
 from dpinfer.formulas.records import predictors
 from dpinfer.inference import Posterior
+from dpinfer.inference.posterior.predictive import CHUNK_CELLS
 from dpinfer.models import MultinomialRegression
 from dpinfer.tabular import ContinuousColumn
 
 IntArray = npt.NDArray[np.intp]
 
 DRAWS, SEED = 2000, 0  # Monte Carlo error 1.6% of a standard deviation (1 / sqrt(2 * 2000)); the seed is arbitrary
-_CELLS = 2_000_000  # of an intermediate array, 16 MB
 _EFFECT_STEP = 1e-4  # of the public range of a column
 _EFFECT_POINTS = 512  # points of the average: its time is proportional to them
 
@@ -84,7 +84,7 @@ def _responses(
     Of a multinomial response, the probabilities of its classes, (draws, points, K).
     """
     model = design.model
-    step = max(1, _CELLS // (len(theta) * max(1, len(design.classes))))
+    step = max(1, CHUNK_CELLS // (len(theta) * max(1, len(design.classes))))
     for first in range(0, len(places), step):
         block = places[first : first + step]
         part = {name: column[block] for name, column in values.items()}

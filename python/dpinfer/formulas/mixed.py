@@ -27,8 +27,7 @@ from dpinfer.inference.newton.posterior import theta_of_draws
 from dpinfer.inference.posterior.mixture import mixture_quantile
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 
-# Twice the log ratio is below the 5% point of its law where the scale is zero: half zero, half chi-squared of one.
-_TOLD_FROM_ZERO = -1.353
+_TOLD_FROM_ZERO = -1.353  # of twice the log ratio, 5%: the law at a scale of zero is half zero, half chi-squared
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

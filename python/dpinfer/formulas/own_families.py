@@ -21,8 +21,7 @@ from dpinfer.models.base import sigmoid
 SIZE = "size"
 _SIZE_MEAN, _SIZE_STDDEV = 1.0, 1.5  # log-normal: 90% of it between 0.23 and 32
 _LARGEST_LOG_MEAN = 10.0  # of the logarithm of a mean: responses are drawn up to a mean of 22 000
-# Larger rates take SciPy's quantile; Poisson(30) exceeds 150 with probability below 1e-50.
-_SMALL_RATE, _MOST_STEPS = 30.0, 150
+_SMALL_RATE, _MOST_STEPS = 30.0, 150  # larger rates take SciPy's quantile; P(Poisson(30) > 150) is below 1e-50
 
 
 class OwnRegression(OwnModel):

@@ -10,7 +10,6 @@ from fractions import Fraction
 from dpinfer.mechanism import _native
 
 _NOISE_DOMAIN = 1  # number of the generator's domain for noise
-_BLOCK_BYTES = 64  # of a block of ChaCha20: format
 _BLOCKS_PER_CALL = 256  # speed only
 
 

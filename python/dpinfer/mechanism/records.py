@@ -42,8 +42,7 @@ Array = npt.NDArray[Any]
 Features = npt.NDArray[np.float64] | npt.NDArray[np.float32]
 T = TypeVar("T")
 
-# Memory of a pass besides the rows: its sums, and its public numbers; time.
-_PASS_BYTES = 2**30
+_PASS_BYTES = 2**30  # memory of a pass besides the rows: its sums, and its public numbers
 _NOT_SPARSE = (
     "{name} must be an array, not sparse: run_newton alone takes sparse matrices and CodedRows, for the library's "
     "models and without units"

@@ -40,8 +40,7 @@ from dpinfer.release import (
 )
 
 _GROUP = "dpinfer.methods"
-# Full batches, since subsampling buys no accuracy, and tens of steps (docs/dp-sep.md, "Choices").
-_SEP_RATE, _SEP_STEPS = 1.0, 50
+_SEP_RATE, _SEP_STEPS = 1.0, 50  # full batches: subsampling buys no accuracy; tens of steps (docs/dp-sep.md)
 _HIDDEN = "the noise would hide how large scores are"
 
 

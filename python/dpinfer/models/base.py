@@ -12,7 +12,8 @@ from dpinfer._arrays import FloatArray
 from dpinfer._lazy import find_plugin
 from dpinfer._validate import check_float_array, check_integer
 
-_START_RAW_SCALE = -6.0  # small scales: the start is near the prior's centre
+GAUSS_HERMITE_NODES = 64  # exact to degree 127
+START_RAW_SCALE = -6.0  # small scales: the start is near the prior's centre
 
 
 def softplus(x: npt.ArrayLike) -> FloatArray:
@@ -175,7 +176,7 @@ class NormalPriorModel(Model):
 
     def default_start(self) -> tuple[FloatArray, FloatArray]:
         """Return loc = 0 and raw_scale = -6, the paper's start for Adult."""
-        return np.zeros(self.n_params), np.full(self.n_params, _START_RAW_SCALE)
+        return np.zeros(self.n_params), np.full(self.n_params, START_RAW_SCALE)
 
     def sample_prior(self, size: int, rng: np.random.Generator | int) -> FloatArray:
         """Draw constrained parameters from the prior, (size, n)."""

@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer.models.base import Model, gauss_hermite, sigmoid, softplus
+from dpinfer.models.base import GAUSS_HERMITE_NODES, Model, gauss_hermite, sigmoid, softplus
 from dpinfer.models.conjugate_distributions import ConjugateDistribution
 
-_GAUSS_HERMITE_NODES = 64  # exact to degree 127
 _MAX_POINTS = 1_000_000  # of a product rule: memory
 _DIFFERENCE = 1e-4  # of central differences of smooth functions: error of order 1e-8
 
@@ -137,7 +136,7 @@ class ConjugateModel(Model):
         ValueError
             For the softmax of more than 6 parameters, where fewer than 10 nodes would be left.
         """
-        n_nodes = _GAUSS_HERMITE_NODES
+        n_nodes = GAUSS_HERMITE_NODES
         if self._interacting:
             n_nodes = min(n_nodes, int(_MAX_POINTS ** (1.0 / self.n_params) + 1e-9))
             if n_nodes < 10:

@@ -10,7 +10,15 @@ from scipy import special
 
 from dpinfer._arrays import TINY, FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer.models.base import gauss_hermite, log_sigmoid, sigmoid, softplus, softplus_inverse
+from dpinfer.models.base import (
+    GAUSS_HERMITE_NODES,
+    START_RAW_SCALE,
+    gauss_hermite,
+    log_sigmoid,
+    sigmoid,
+    softplus,
+    softplus_inverse,
+)
 from dpinfer.models.glm import GeneralizedLinearModel
 
 
@@ -97,10 +105,6 @@ class NormalInverseGamma:
         variance = self.rate / generator.gamma(self.shape, 1.0, (size, 1))
         weights = self.loc + np.sqrt(variance) * (generator.standard_normal((size, self.loc.size)) @ self._root.T)
         return np.concatenate((weights, variance), axis=1)
-
-
-_START_RAW_SCALE = -6.0  # small scales: the start is near the prior's centre
-_GAUSS_HERMITE_NODES = 64  # exact to degree 127
 
 
 @dataclass(frozen=True)
@@ -236,7 +240,7 @@ class LinearRegression(GeneralizedLinearModel):
         E[h''] s s').
         """
         scale, slope = float(softplus(raw_scale)), float(sigmoid(raw_scale))
-        nodes, weights = gauss_hermite(_GAUSS_HERMITE_NODES)
+        nodes, weights = gauss_hermite(GAUSS_HERMITE_NODES)
         rho = loc + scale * nodes
         variance, d1 = softplus(rho), sigmoid(rho)
         d2 = d1 * sigmoid(-rho)
@@ -254,7 +258,7 @@ class LinearRegression(GeneralizedLinearModel):
 
     def harmonic_variance(self, loc: FloatArray, scale: FloatArray) -> FloatArray:
         """Return 1 / E_q[1 / variance] for rho ~ N(loc, scale**2), element by element."""
-        nodes, weights = gauss_hermite(_GAUSS_HERMITE_NODES)
+        nodes, weights = gauss_hermite(GAUSS_HERMITE_NODES)
         return np.asarray(1.0 / ((1.0 / softplus(loc[..., None] + scale[..., None] * nodes)) @ weights))
 
     def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -268,7 +272,7 @@ class LinearRegression(GeneralizedLinearModel):
         squares = float(loc[:-1] @ loc[:-1] + scale[:-1] @ scale[:-1])
         quadratic = 0.5 * squares / self.prior_scale**2 + self.variance_rate
         power = 0.5 * self.n_coef + self.variance_shape + 1.0
-        nodes, weights = gauss_hermite(_GAUSS_HERMITE_NODES)
+        nodes, weights = gauss_hermite(GAUSS_HERMITE_NODES)
         rho = float(loc[-1]) + float(scale[-1]) * nodes
         grad_loc[-1] = -quadratic * moments.precision_loc - power * moments.log_variance_loc + weights @ sigmoid(-rho)
         grad_raw[-1] = (
@@ -337,7 +341,7 @@ class LinearRegression(GeneralizedLinearModel):
     def default_start(self) -> tuple[FloatArray, FloatArray]:
         """Return loc = 1 for the weights and -4 for rho, raw_scale = -6: the paper's start."""
         loc = np.append(np.ones(self.n_coef), -4.0)
-        return loc, np.full(self.n_params, _START_RAW_SCALE)
+        return loc, np.full(self.n_params, START_RAW_SCALE)
 
     def inverse_link(self, eta: FloatArray) -> FloatArray:
         """Return E[y | eta]."""

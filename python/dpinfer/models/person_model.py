@@ -18,8 +18,7 @@ MOST_ROWS = 500  # of a person: eight persons are in memory at once
 _SCALES = {"gaussian": "sigma", "negativebinomial": "size"}
 # Log-normal, in the units of the response (its public spread is 1), and of a size: 90% of it between 0.23 and 32.
 _LOG_SCALE = {"gaussian": (-0.7, 1.0), "negativebinomial": (1.0, 1.5)}
-# What a row says of its person's effect on the link, at a usual mean.
-_ROW_WEIGHT = {"gaussian": 1.0, "binomial": 0.15, "probit": 0.5}
+_ROW_WEIGHT = {"gaussian": 1.0, "binomial": 0.15, "probit": 0.5}  # of its effect on the link, at a usual mean
 _COUNT_WEIGHTS = (0.2, 20.0)  # the same of counts: their mean, between these
 _USUAL_VARIANCE, _SPREAD = 0.3, 1.5  # of an effect: where a run begins, and the prior sd of log(variance + ridge)
 # Of adaptive quadrature.  With tau = 1.8 and 3000 persons, 15 nodes leave out at most 0.04 standard errors of sums.

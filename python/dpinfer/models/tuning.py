@@ -7,21 +7,16 @@ from dataclasses import dataclass
 class Tuning:
     """Chosen numbers of noisy second moments, of noisy shares of records by size, and of clips of gradient traces."""
 
-    # of the expected trace: the centre is positive where noise makes the trace negative; 0.01 to 0.2; Scope
-    least_trace: float = 0.05
+    least_trace: float = 0.05  # of the expected trace, where noise makes it negative; 0.01 to 0.2; Scope
     least_energy: float = 0.02  # of the noise's, for a matrix that shows no spread of its own; 0 to 0.1; Scope
     floor: float = 0.7  # of sqrt(2 d) errors of an entry, the largest eigenvalue of noise alone; 0.3 to 1; Scope
     relative_floor: float = 5e-4  # of the mean eigenvalue, where there is hardly any noise; 0 to 0.01; Scope
-    # share of the floor that is added to the eigenvalues of what stands for the matrix; 0.1 to 1; Scope
-    kept_floor: float = 0.3
+    kept_floor: float = 0.3  # share of the floor that eigenvalues of the matrix are raised by; 0.1 to 1; Scope
     trace_floor: float = 0.15  # the same, of what the trace is expected to be; 0 to 0.5; Scope
-    # of an eigenvalue: the trace is that by which vectors are shortened, and rather too large; 0 to 1; Scope
-    trace_margin: float = 0.2
-    # mean weight of records of length B in one direction and of usual length in others; 0.5 to 1; Scope
-    weighted: float = 0.75
+    trace_margin: float = 0.2  # of an eigenvalue: the trace shortens vectors, rather too large; 0 to 1; Scope
+    weighted: float = 0.75  # mean weight of records as long as B in one direction, usual in others; 0.5 to 1; Scope
     lost: float = 0.3  # of the predicted matrix: larger deficits are due to weights and not to noise; 0.2 to 0.5; Scope
-    # least eigenvalue, and level, of whitened moments, which are about 1; 0.03 to 0.3; not tuned: a guard
-    least_level: float = 0.1
+    least_level: float = 0.1  # least eigenvalue, and level, of whitened moments; 0.03 to 0.3; not tuned: a guard
     # least eigenvalue of slopes of models as code, and of a bread, over the mean one; 0.02 to 0.2; by hand, on the
     # models of bench/coverage/any_model.py
     least_slope: float = 0.05
@@ -35,15 +30,10 @@ class Tuning:
     far: float = 4.8
     # noise of a share that hides sizes; 0.02 to 0.1; Responses: a quarter of the fullest interval of normal scores
     hidden_sizes: float = 0.05
-    # hidden: shares of the records that noise may hide in the next two intervals; 0.1 to 0.5; Responses
-    hidden: tuple[float, ...] = (0.4, 0.2)
-    # relative, of a mean square: sizes differ within half an octave, and at another point; 0 to 0.2; not tuned
-    square_error: float = 0.1
-    # clip of the first score over that of the others: the difference shows the direction of a tail; 0.3 to 0.7;
-    # Responses
-    first_clip: float = 0.5
-    # standard deviation of the binary logarithm of the clipped part's prior variance; 1 to 4; Responses
-    factor_spread: float = 2.0
+    hidden: tuple[float, ...] = (0.4, 0.2)  # of records, in the next two intervals; 0.1 to 0.5; Responses
+    square_error: float = 0.1  # relative, of a mean square: sizes differ within half an octave; 0 to 0.2; not tuned
+    first_clip: float = 0.5  # of the first score over the others: shows a tail's direction; 0.3 to 0.7; Responses
+    factor_spread: float = 2.0  # sd of the binary logarithm of the clipped part's prior variance; 1 to 4; Responses
     # alike, one_way: correlation of the mean directions of the parts that two clips take off, and share of the clipped
     # part that points one way; 0.5 to 1; by hand
     alike: float = 0.8
@@ -66,8 +56,7 @@ class FullRankTuning:
     # positive diagonal
     longest: float = 1.0
     longest_turn: float = 0.3
-    # of the rate of K; 0.05 to 0.5; by hand: stationary variances of K add up to about a tenth
-    turn_variance: float = 0.2
+    turn_variance: float = 0.2  # of K's rate; 0.05 to 0.5; by hand: stationary variances of K add up to about a tenth
 
 
 TUNING = Tuning()

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 class Tuning:
     """Chosen numbers of comparisons of predicted widths, and of the search for a trace's settings."""
 
-    # widths within this factor are alike, and the fewest passes decide; 1 to 1.2; bench/coverage/fit_widths.py: widths
-    # are predicted to about 15%
-    alike: float = 1.1
+    alike: float = 1.1  # widths within this factor are alike, fewest passes decide; 1 to 1.2; by hand: errors of 15%
     # up to which width the population's target is taken; 1.25 to 1.6; bench/coverage/real_responses.py targets and
     # small, even cells: where it is predicted so much wider, the model's intervals cover too little in silence
     cost_of_robustness: float = 1.6

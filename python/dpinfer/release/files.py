@@ -31,8 +31,7 @@ Kind = TypeVar("Kind", bound=Release)
 FORMAT_VERSION = 2  # see docs/stability.md
 _READABLE = (1, 2)  # version 1 had neither parts nor marks of leakage
 
-# Characters; a run's event has about a hundred, and accounting takes time for each.
-_LONGEST_EVENTS = 20_000
+_LONGEST_EVENTS = 20_000  # characters; a run's event has about a hundred, and accounting takes time for each
 _UNCOUNTED_SHARES = (
     "an older version wrote it and did not count the shares of categories that may have been released with it"
 )

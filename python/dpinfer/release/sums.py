@@ -12,8 +12,7 @@ from dpinfer._validate import POSITIVE, Shape, check_choice, check_integer, chec
 from dpinfer.accounting import Adjacency, Event, GaussianEvent, NonPrivateEvent, PureEvent
 from dpinfer.release.guarantee import Release
 
-# The lattice rounds the largest norm by less than one part in 2**30, and the square root of a norm by less.
-_ROUNDING = 1e-6
+_ROUNDING = 1e-6  # the lattice rounds the largest norm by less than 2**-30, the square root by less
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

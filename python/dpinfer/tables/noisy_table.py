@@ -19,10 +19,8 @@ from dpinfer._validate import check_choice, check_interval
 from dpinfer.release import SumRelease, load_release
 
 _HALVINGS = 60  # of [-1, 1]: beyond the last bit of a double
-# Two Laplace scales are told apart by this much: their law is a difference of two that cancels where they are equal.
-_NEAREST = 0.9999
-# Squares only say how wide an interval is: they get a quarter of the squared norm of counts and sums.
-SQUARE_WEIGHT = 0.5
+_NEAREST = 0.9999  # ratio of Laplace scales that are told apart: their law is a difference that cancels at 1
+SQUARE_WEIGHT = 0.5  # squares only give widths of intervals: a quarter of the squared norm of counts and sums
 _SHOWN_ROWS = 40  # of a table on a screen
 
 

@@ -25,8 +25,7 @@ from dpinfer.tabular.decoding import decode, lacking_value
 from dpinfer.tabular.frames import raw_records
 from dpinfer.tabular.reading import RawColumn
 
-# The compiled sum shortens what is within 2**-20 of its norm, and a count must stay a whole number.
-_ROOM = 1.0 + 2.0**-19
+_ROOM = 1.0 + 2.0**-19  # the compiled sum shortens what is within 2**-20 of its norm; counts stay whole numbers
 _MAX_CELLS = 1 << 18  # 2 MiB of a record's numbers
 
 

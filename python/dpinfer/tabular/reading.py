@@ -38,8 +38,7 @@ MALFORMED_REFUSED = (
     "header, a quote inside a field or one that is not closed on its line, is not UTF-8, or is longer than 1 MiB"
 )
 _BATCH_VALUES = 2**22  # Parquet: values of one batch
-# Names of an error.
-_LISTED = 12
+_LISTED = 12  # names of an error
 _DELIMITERS = (",", ";", "\t", "|", " ", ":")
 
 # None marks an unreadable value.

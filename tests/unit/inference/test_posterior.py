@@ -208,7 +208,7 @@ def test_predictions_of_a_classifier(posterior, rng):
 def test_predictions_do_not_depend_on_the_chunks(posterior, rng, monkeypatch):
     points = rng.normal(size=(37, 1))
     whole = posterior.predict_mean(points)
-    monkeypatch.setattr("dpinfer.inference.posterior.predictive._CHUNK_CELLS", 10_000)
+    monkeypatch.setattr("dpinfer.inference.posterior.predictive.CHUNK_CELLS", 10_000)
     np.testing.assert_allclose(posterior.predict_mean(points), whole, rtol=1e-13)
 
 

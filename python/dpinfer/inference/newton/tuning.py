@@ -13,17 +13,13 @@ class Tuning:
     # error of a step's score over its mean, where a scale is learned, and of the population's, which is clipped far
     # from its zero; 0 to 0.5; not tuned: the run's own
     step_error: float = 0.2
-    # relative error granted to the slope of a score, which is that of a model; 0 to 0.2; Scope
-    slope_error: float = 0.05
+    slope_error: float = 0.05  # relative error of the slope of a score, which is that of a model; 0 to 0.2; Scope
     # the same, times the share of a residual's variance that is error of the predictor; 0 to 0.5; Scope
     slope_error_of_excess: float = 0.15
     scale_error_of_excess: float = 0.1  # error of a scale score, times that share; 0 to 0.5; Scope
-    # standard deviation of the public number of records over the true one; 0 to 0.3; Scope, whose cells have 10%
-    records_error: float = 0.1
-    # relative error of the records' mean weight, which is that of normal features; 0 to 0.2; Scope
-    weight_error: float = 0.05
-    # share of a score's sampling variance that it does not have in common with the last one's; 0 to 1; Scope
-    sampling_share: float = 0.15
+    records_error: float = 0.1  # sd of the public number of records over the true one; 0 to 0.3; Scope: cells have 10%
+    weight_error: float = 0.05  # relative error of the records' mean weight, that of normal features; 0 to 0.2; Scope
+    sampling_share: float = 0.15  # share of a score's sampling variance that the last one has not; 0 to 1; Scope
     # log_scale_shift, log_scale_stddev: the weak prior of log sigma: its mean less the log of the responses' spread,
     # and its standard deviation, 95% of it over a factor of 3000; -2 to 0, 1 to 3; not tuned: wide
     log_scale_shift: float = -1.0
@@ -34,24 +30,19 @@ class Tuning:
     # least_centre, largest_centre: ends of the centre in the same units; 0.02 to 10; not tuned: wide
     least_centre: float = 0.05
     largest_centre: float = 5.0
-    # weights, of more of which all is taken for normal; 40 to 100; not tuned: 5 s, and memory; scope has at most 69
-    few: int = 70
+    few: int = 70  # weights, of more of which all is taken for normal; 40 to 100; not tuned: 5 s; Scope has at most 69
     # the second moments are held positive definite where at least this share of draws is left; 0.05 to 0.2; Scope, seen
     # half: no release has a share between 0.07 and 0.13, and below far more draws would be needed
     definite: float = 0.1
-    # the error that is stated then where directions are hidden, in posterior sd; 0.3 to 1; Scope: 0.57 once
-    rough: float = 0.6
+    rough: float = 0.6  # error that is stated where directions are hidden, in posterior sd; 0.3 to 1; Scope: 0.57 once
     # errors are drawn, not taken for normal, where what bends the scores moves weights by so many posterior standard
     # deviations, and where a direction is hidden; 0.005 to 0.02; Scope, seen half, eigenvalues of 1.5 to 40 times the
     # norm of noise: of 33 releases below it quantiles of the two differ by at most 0.04, of 30 above it by up to 0.58
     near_hidden: float = 0.01
-    # largest Monte Carlo error of a quantile, in posterior sd, with nothing said; 0.02 to 0.1; not tuned
-    error: float = 0.05
+    error: float = 0.05  # largest error of a quantile, in posterior sd, with nothing said; 0.02 to 0.1; not tuned
     aim: float = 0.045  # the error at which drawing ends: below `error`, as it is estimated; 0.02 to 0.05; not tuned
-    # the same while draws cost little: of two such errors and more few are above `error`; 0.01 to 0.05; not tuned
-    fine: float = 0.02
-    # a direction is hidden where the eigenvalue is below so many times the norm of noise; 1 to 3; Warnings
-    unresolved: float = 2.0
+    fine: float = 0.02  # the same while draws cost little: few are then above `error`; 0.01 to 0.05; not tuned
+    unresolved: float = 2.0  # hidden directions: eigenvalue over the norm of noise; 1 to 3; Warnings
     # prior_level, fit_level, doubt: p-values below which weights are larger than their prior expects, scores contradict
     # each other, the verdict says that the model is in doubt; 0.001 to 0.05; Warnings: a release that fits is doubted
     # in fewer than 2%
@@ -72,10 +63,8 @@ class Tuning:
     # exceeds that of features as declared by; 0.8 to 1 and 0 to 0.2; Warnings
     saturated: float = 0.89
     margin: float = 0.07
-    # a score checks the model where the predictor's error is below so many noise variances; 1 to 10; Warnings
-    near: float = 3.0
-    # an effect on the scale of a link before anything is known; 1 to 10; not tuned: the default of brms (Buerkner 2017)
-    large_on_link: float = 2.5
+    near: float = 3.0  # a score checks the model below so many noise variances of its predictor; 1 to 10; Warnings
+    large_on_link: float = 2.5  # unknown effects on the link's scale; 1 to 10; not tuned: brms's default
     # contradicted, wider, expected, widest: with a p-value of the weights' size below `contradicted` the population's
     # prior gets `wider` times as wide until it is above `expected`, at most `widest` times; 0.01 to 0.1, 4 to 64, 0.9
     # to 0.999, a million to a billion; Responses, `widest` by a table of nearly equal columns
@@ -87,12 +76,10 @@ class Tuning:
     # from zero, has a normal likelihood with so many times less ridge; 2 to 8 and 1 to 30; People (agree)
     pair_far: float = 4.0
     pair_ridge: float = 12.0
-    # level of the check of the population's model, a false-positive rate; 0.001 to 0.05; not tuned: Responses shows it
-    level: float = 0.01
+    level: float = 0.01  # of the check of the population's model; 0.001 to 0.05; not tuned: Responses shows it
     independent: float = 0.5  # share of the entries of a matrix that vary by themselves; 0.3 to 1; Responses
     shares_error: float = 0.7  # relative, of a variance that is made of shares of sizes; 0.3 to 1; Responses
-    # shift by the clip that causes a warning, in sampling errors; 1 to 3; Responses: few covering cells have it
-    biased: float = 1.5
+    biased: float = 1.5  # shift by the clip that is warned of, in sampling errors; 1 to 3; Responses: few such cells
     # long, lost, dominated: of the check of features: kurtosis of the records' lengths over that of normal features,
     # share of their square that the bread's bound takes, and eigenvalue of the bread in coordinates that whiten
     # shortened features; 2 to 10, 0.05 to 0.3, 2 to 5; Responses
@@ -104,9 +91,7 @@ class Tuning:
     # (bench/coverage/survey.py --strata)
     seen_stratum: float = 6.0
     least_stratum: float = 0.1
-    # standard deviations from where on a direction of strata, or a shift of a model as code, counts; 1.5 to 3; not
-    # tuned: 5% of normal ones
-    clear: float = 2.0
+    clear: float = 2.0  # sd from where on directions of strata, or own models' shifts, count; 1.5 to 3; not tuned
     # own_saturated, many, own_beyond: warnings of models as code: way from the expected slope to the largest possible
     # one, number of records over the declared one, share of the first scores that are longer than the largest edge; 0.3
     # to 0.9, 1.5 to 3, 0.3 to 0.7; Warnings (--model own)

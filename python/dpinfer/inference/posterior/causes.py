@@ -12,8 +12,7 @@ from dpinfer.models.base import NormalPriorModel
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
 
-# A row with more of its variance from the prior is marked; formula.
-DOMINATED = 0.5
+DOMINATED = 0.5  # a row with more of its variance from the prior than not is marked: formula
 PRIOR_DOMINATES = "the prior dominates"
 
 

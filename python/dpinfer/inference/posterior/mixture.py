@@ -16,8 +16,7 @@ from dpinfer.models.base import gauss_hermite, softplus
 HERMITE_NODES = 15  # exact to degree 29
 _MOST_NODES = 24  # see the docstring of `gauss_rule`
 _NEGLIGIBLE = 1e-12  # nodes of smaller weight change no printed digit
-# More points are binned first, to cells of 1/32768 of their range: memory and time.
-_MOST_POINTS, _CELLS = 200_000, 32_768
+_MOST_POINTS, _CELLS = 200_000, 32_768  # more points are binned first, to cells of their range: memory and time
 
 
 def gauss_rule(points: FloatArray, weights: FloatArray, size: int | None = None) -> tuple[FloatArray, FloatArray]:

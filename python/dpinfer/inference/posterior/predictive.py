@@ -16,7 +16,7 @@ from dpinfer.models import (
     OwnModel,
 )
 
-_CHUNK_CELLS = 2_000_000  # of an intermediate array, 16 MB
+CHUNK_CELLS = 2_000_000  # of an intermediate array, 16 MB
 
 
 def require_glm(model: Model | None) -> GeneralizedLinearModel:
@@ -59,7 +59,7 @@ def predictive_mean(
     """
     points = check_float_array("X", X, (None, model.n_features))
     result = np.empty(points.shape[0])
-    chunk = max(1, _CHUNK_CELLS // theta.shape[0])
+    chunk = max(1, CHUNK_CELLS // theta.shape[0])
     for first in range(0, points.shape[0], chunk):
         part = slice(first, first + chunk)
         result[part] = model.predict_mean(theta, points[part]).mean(axis=0)

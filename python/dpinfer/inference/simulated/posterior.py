@@ -116,8 +116,7 @@ def _cut(values: FloatArray, bound: float) -> FloatArray:
     return np.asarray(values * np.minimum(1.0, bound / np.maximum(norm, math.sqrt(TINY))))
 
 
-# Monte Carlo error 1 / sqrt(12 000) of a score's standard deviation; a covariance needs fewer.
-_ROWS, _COVARIANCE_ROWS = 12_000, 800
+_ROWS, _COVARIANCE_ROWS = 12_000, 800  # error 1 / sqrt(12 000) of a score's deviation; a covariance needs fewer
 _POINTS_PER_PARAMETER, _LEAST_POINTS = 4, 24  # points that represent a trace (docs/derivations/any-model.md)
 
 

@@ -8,8 +8,7 @@ class Tuning:
     """Chosen numbers of checks, burn-in, priors and simulated posteriors of a trace."""
 
     level: float = 0.01  # of each test of a trace, over all of its coordinates; 0.001 to 0.05; not tuned: a usual level
-    # slopes of fewer standard errors are marked; 2 to 5; by hand: a relative error of a third
-    well_identified: float = 3.0
+    well_identified: float = 3.0  # slopes of fewer standard errors are marked; 2 to 5; by hand: errors of a third
     # noise_ratio, dropped: extra noise, and share of the Hessian's draws that are not positive definite, which a
     # summary remarks; 1.05 to 1.5, 0.2 to 0.8; by hand: remarks and no tests
     noise_ratio: float = 1.1
@@ -30,8 +29,7 @@ class Tuning:
     # its own size; 3 to 30, 30 to 300; not tuned: wide (Notes of `coordinate_priors`)
     optimum_spreads: float = 10.0
     slope_scores: float = 100.0
-    # worth, in draws, below which the traces of weights and of noise contradict each other; 3 to 30; by hand
-    fewest_draws: float = 10.0
+    fewest_draws: float = 10.0  # worth, in draws, below which traces contradict each other; 3 to 30; by hand
     # level_spread, least_spread, least_ratio: of the simulated ratio: its prior around 1, least spread of deviations,
     # so that a release with little noise is not taken as exact, least eigenvalue over its level; 0.1 to 0.5, 0.005 to
     # 0.05, 0.05 to 0.3; Curved

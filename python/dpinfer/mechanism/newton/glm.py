@@ -136,8 +136,7 @@ class Localiser:
                 break
 
 
-# Of weights in scaled units: over what all records say, and how far apart doubles hold them.
-_TIGHTEST, _RANGE = 1e6, 1e12
+_TIGHTEST, _RANGE = 1e6, 1e12  # of weights in scaled units: over what records say, and what doubles hold apart
 
 
 def prior_in(transform: FloatArray, variance: FloatArray, sizes: FloatArray, informed: float) -> FloatArray:
@@ -267,8 +266,7 @@ def learn_geometry(model: GeneralizedLinearModel, plan: NewtonPlan, passes: Nois
 
 
 _COARSE, _FINE = 1.0 / 8.0, 1.0 / 512.0  # between nodes of the predictor: of what is expected, and of what records add
-# Standard deviations of a response and of predictors (private-newton.md).
-_APART, _WITHIN, _MOST_HALVINGS = 1.25, 2.0, 3
+_APART, _WITHIN, _MOST_HALVINGS = 1.25, 2.0, 3  # standard deviations of a response, of predictors (private-newton.md)
 # Octaves of counts: 0, 1, 2 and 3, 4 to 7, ..., 4096 and more; format.
 _EDGES = np.concatenate(([0.5], np.ldexp(1.0, np.arange(1, 13)) - 0.5))
 _FIRST_LAW = PredictorLaw(0.0, 1.0)  # of the predictor of outcomes, of which no pass tells: tolerance

@@ -18,8 +18,7 @@ from dpinfer.release.newton.regression import spread_of_counts
 
 _CLIPS = np.linspace(0.1, 3.0, 59)  # tried: of residuals, in units of their spread; tolerance
 _GRID = 800  # of log sigma: 1.1% apart; tolerance
-# Of residuals over responses: as in the posterior (inference/newton/scores.py).
-_LARGEST_SPREAD, _LEAST_SPREAD = 1.3, 2e-4
+_LARGEST_SPREAD, _LEAST_SPREAD = 1.3, 2e-4  # of residuals over responses, as in the posterior (newton/scores.py)
 
 
 def best_clip(noise: float, n_records: int, bound: float) -> float:

@@ -16,9 +16,7 @@ from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.mechanism.newton.population import Coordinates, PopulationNewton
 from dpinfer.models.likely_records import Curves, LikelyOwnRecords
 
-# Of differences of scores, in units of a coordinate that one record tells to about 1: float32 gradients have seven
-# digits, and third derivatives enter with its square.
-_STEP = 1e-3
+_STEP = 1e-3  # of differences, in units that one record tells to about 1: float32 has seven digits
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,8 +30,7 @@ class Tuning:
     measure: tuple[float, ...] = (0.2, 0.3, 0.5)
     sloped_measure: tuple[float, ...] = (0.21, 0.33, 0.46)
     slope: float = 0.2  # share of the matrix of slopes; 0.05 to 0.3; Scope
-    # a matrix gets a small share if the whole budget would leave it noise of a larger norm; 0.3 to 1; Scope
-    unresolved: float = 0.5
+    unresolved: float = 0.5  # norm of a matrix's noise at the whole budget: above, a small share; 0.3 to 1; Scope
     # hidden_geometry, hidden_localise, hidden_slope: the shares then; 0.01 to 0.3 in all; Scope
     hidden_geometry: tuple[float, ...] = (0.01, 0.02)
     hidden_localise: tuple[float, ...] = (0.03, 0.05, 0.06, 0.08)
@@ -61,18 +60,12 @@ class Tuning:
     # the posterior
     log_scale_shift: float = -1.0
     log_scale_stddev: float = 2.0
-    # relative error granted to what a score far from its zero is expected to be, of the population's too; 0 to 0.5;
-    # Scope
-    score_error: float = 0.2
+    score_error: float = 0.2  # relative error of scores far from their zero, of the population's too; 0 to 0.5; Scope
     trusted: float = 0.5  # share of what the steps have said that is kept when measurements begin; 0 to 1; Scope
-    # by how much the predictor of counts may be off when the steps begin; 0 to 0.5; by hand, on large counts
-    # (tests/unit/mechanism/test_newton.py)
-    misplaced: float = 0.15
-    # slopes steeper than any so many standard deviations about the predictor's mean are cut off; 2 to 4; Scope
-    steepest: float = 2.5
+    misplaced: float = 0.15  # error of the predictor of counts at the start; 0 to 0.5; by hand, on large counts
+    steepest: float = 2.5  # slopes steeper than any so many sd about the predictor's mean are cut off; 2 to 4; Scope
     least_tilt: float = 0.01  # least eigenvalue of slopes over moments that is undone; 0.001 to 0.1; Scope
-    # relative error granted to shares of octaves, as predictors are not normal; 0 to 0.05; Scope
-    share_error: float = 0.01
+    share_error: float = 0.01  # relative error of shares of octaves: predictors are not normal; 0 to 0.05; Scope
 
 
 @dataclass(frozen=True)
@@ -114,9 +107,7 @@ class PopulationTuning:
     least_step: float = 0.03
     largest_step: float = 2.0
     explained: float = 0.1
-    # of a row in its stratum, over the norm of its score; 0.2 to 1; by hand: strata of a few hundred are seen beside
-    # noise (bench/coverage/survey.py)
-    counted: float = 0.5
+    counted: float = 0.5  # of a row in its stratum over its score's norm; 0.2 to 1; by hand: few hundred rows are seen
 
 
 @dataclass(frozen=True)
@@ -129,16 +120,12 @@ class OwnTuning:
     slope: tuple[float, ...] = (0.08,)
     measure: tuple[float, ...] = (0.15,) * 4
     score_share: float = 0.625  # of a localising pass, to the score; the rest is the matrix's; 0.4 to 0.8; Models
-    # of a measurement, to checks of the run: variance of scores, number of records; 0.01 to 0.05; Models
-    tally_share: float = 0.02
+    tally_share: float = 0.02  # of a measurement: variance of scores, number of records; 0.01 to 0.05; Models
     # trust, short_trust: longest steps in whitened units: to the zero, and between measurements; 0.2 to 2; Models
     trust: float = 1.0
     short_trust: float = 0.3
-    # of a step's length: how far the zero of a linearised score is from its own; 0.2 to 0.5; Models
-    model_error: float = 0.35
-    # squared length of a step, for each parameter, over that of a correct filter, from where on the filter forgets; 2
-    # to 10; Models
-    surprise: float = 4.0
+    model_error: float = 0.35  # of a step's length: error of the zero of a linearised score; 0.2 to 0.5; Models
+    surprise: float = 4.0  # squared length of a step over a correct filter's, beyond which it forgets; 2 to 10; Models
     farthest_reach: float = 3.0  # length of a step that is made longer, in whitened units; 2 to 5; Models
     farthest: float = 10.0  # in prior standard deviations, an end of the parameters; 5 to 20; not tuned: wide
     floor: float = 0.1  # least eigenvalue of a slope, over the norm of its noise; 0.05 to 0.5; Models
@@ -152,10 +139,8 @@ class OwnTuning:
     # below `negligible` of what records leave open; 1.2 to 2, 0.02 to 0.1; Models
     spare: float = 1.5
     negligible: float = 0.05
-    # longer: factors of a step, tried in turn while the expected score is short of the released one; 1 to 8; Models
-    longer: tuple[float, ...] = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
-    # standard deviations from where on a simulated shift counts as not zero; 2 to 4; by hand: one in 370 normal ones
-    shifted: float = 3.0
+    longer: tuple[float, ...] = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # factors of a step, tried in turn; 1 to 8; Models
+    shifted: float = 3.0  # sd from where on a simulated shift counts; 2 to 4; by hand: one in 370 normal ones
     # localise_count, slope_count, measure_count: without a sampler, parts of passes that count norms; 0.02 to 0.2;
     # Models (--bare)
     localise_count: float = 0.1

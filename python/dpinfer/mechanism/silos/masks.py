@@ -20,8 +20,7 @@ except ImportError as missing:
     raise BackendUnavailableError("silos need cryptography: pip install 'dpinfer[silos]'") from missing
 
 KEY_BYTES = 32  # 256 bits
-# A key serves one message or one mask; format.
-_NONCE = bytes(12)
+_NONCE = bytes(12)  # a key serves one message or one mask: format
 Words = npt.NDArray[np.uint64]
 
 

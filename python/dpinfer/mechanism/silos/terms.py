@@ -10,8 +10,7 @@ from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, PureEv
 from dpinfer.accounting.accountant import certify_at
 
 MAX_SITES = 200  # every pair of sites agrees on a key: 20 000 pairs; time
-# Numbers of one pass times sites: the slack for the noise's finite precision covers as many draws.
-MAX_NUMBERS = 2**20 - 1
+MAX_NUMBERS = 2**20 - 1  # of one pass times sites: the slack for the noise's finite precision covers as many draws
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ from dpinfer.mechanism.sums.parts import integers_of_part
 from dpinfer.models import Model, OwnModel, model_from_dict
 
 _WORD = 2**64  # sums are modulo 2**64: format
-# In lattice steps, of one share: the sum of rounded shares then differs negligibly from one rounded Gaussian.
-_LEAST_STDDEV = 64.0
+_LEAST_STDDEV = 64.0  # in lattice steps, of one share: the sum of rounded shares is then nearly a rounded Gaussian
 _MOST_STDDEV = 1e17  # in lattice steps: sums of all shares stay far inside of 64 bits
 
 

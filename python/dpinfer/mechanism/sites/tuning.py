@@ -7,8 +7,7 @@ from dataclasses import dataclass
 class Tuning:
     """Chosen numbers of mixtures, regressions and networks; a release's settings have those that its run used."""
 
-    # W of the mixture's contributions, 1 for regressions; 0.03 to 1; by hand: the published table's data sets
-    mixture_weight: float = 0.1
+    mixture_weight: float = 0.1  # of precisions; 1 for regressions; 0.03 to 1; by hand: the published table's data
     # mixture_quantile, regression_quantile: bound, of the typical norms of a site; 0.5 to 0.8, 0.95 to 1; Simulated
     mixture_quantile: float = 0.6
     regression_quantile: float = 0.99

@@ -15,15 +15,13 @@ _MANY_ROWS = 4096  # for a parameter that none of those inform: a group of a hun
 _POINTS = 3  # parameters at which the code is checked
 _STEP = 1e-5  # of central differences: about the cube root of double precision
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-6  # tolerances of a central difference beyond its own rounding
-# Power of the checks of means and of variances against slopes; false-positive rate below 1e-10.
-_DRAWS, _PAIRED_DRAWS = 4096, 16_384
+_DRAWS, _PAIRED_DRAWS = 4096, 16_384  # of means, and of variances against slopes; false-positive rate below 1e-10
 _FARTHEST_MEAN = 7.0  # normal mean of the scores' averages under the sampler: beyond 7 with probability 3e-12 each
 _LARGEST = 1e100  # of a start
 # Truths on both sides of a point are so far from it, in standard deviations of one record's information; below the
 # second, where prior and saturation leave no longer step, nothing is tested.
 _SHIFT, _TOLD = 0.2, 0.01
-# Tolerance of the slope against the variance: chance, this share, and this multiple of the change by half the step.
-_UNEQUAL, _BENT = 0.25, 3.0
+_UNEQUAL, _BENT = 0.25, 3.0  # tolerance of slope against variance: share, multiple of the change by half the step
 _FAR_OUT = 5.0  # median absolute deviations
 _MANY, _FEW = 64, 256  # all draws for so many parameters, fewer for more
 

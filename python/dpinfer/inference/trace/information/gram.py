@@ -11,16 +11,13 @@ from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.trace import tuning
 from dpinfer.inference.trace.information import FullHessian
-from dpinfer.inference.trace.information.under_model import InformationTrace, information_draws, information_mode
+from dpinfer.inference.trace.information.under_model import NULL, InformationTrace, information_draws, information_mode
 from dpinfer.inference.trace.scales.fisher import FisherRun
-from dpinfer.inference.trace.scales.noise_variance import VarianceSlope
+from dpinfer.inference.trace.scales.noise_variance import CELLS, TAIL, VarianceSlope
 from dpinfer.models import LinearRegression, dispersion_clipping
 from dpinfer.models.base import sigmoid, softplus, softplus_inverse
 from dpinfer.release import GradientTrace
 
-_CELLS = 400  # of log v over its support: smooth
-_TAIL = 1e-7  # probability of the prior outside of the grid
-_NULL = 1e-10  # relative rank tolerance: far above rounding
 _ROUNDS = 2  # v from the trace at A's mode, the mode at v (docs/derivations/noise-aware-posterior.md)
 _POINTS = 256  # points of h, in pairs (same page)
 
@@ -247,7 +244,7 @@ class _Scores:
         self._inside = np.linalg.inv(information / weights.score_variance + np.eye(p) / (level * prior_variance))
         self._location = score @ self._inside / weights.score_variance
         values, vectors = np.linalg.eigh(information)
-        nonzero = values > _NULL * values[-1]
+        nonzero = values > NULL * values[-1]
         values, vectors = values[nonzero], vectors[:, nonzero]
         offset = own.position_mean @ vectors - (score @ vectors) / values
         moved = float(np.sum(information * own.position_cov) + np.diag(information) @ own.scale_square)
@@ -304,10 +301,10 @@ class _VarianceGiven:
 def _variance_given(scores: _Scores, model: LinearRegression) -> _VarianceGiven:
     """Return the noise variance's posterior given the information and the traces."""
     shape, scale = model.variance_shape, model.variance_rate
-    low, high = (float(item) for item in scale / special.gammainccinv(shape, [_TAIL, 1.0 - _TAIL]))
+    low, high = (float(item) for item in scale / special.gammainccinv(shape, [TAIL, 1.0 - TAIL]))
     least, most = scores.reach()
     low, high = min(max(low, least), 0.5 * high), max(min(high, most), 2.0 * low)
-    logs = np.linspace(np.log(low), np.log(high), _CELLS)
+    logs = np.linspace(np.log(low), np.log(high), CELLS)
     v = np.exp(logs)
     likelihood = special.logsumexp(scores.log_likelihood(v), axis=0) + scores.log_level(v)
     log_density = likelihood - shape * logs - scale / v  # of log v

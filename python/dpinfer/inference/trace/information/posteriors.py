@@ -15,13 +15,11 @@ from dpinfer.inference.trace.checks import check_statistics
 from dpinfer.inference.trace.information import FullHessian
 from dpinfer.inference.trace.information.gram import GramTrace, gram_posterior
 from dpinfer.inference.trace.information.rows import full_hessian_posterior, row_regressions
-from dpinfer.inference.trace.information.under_model import InformationTrace, information_posterior
+from dpinfer.inference.trace.information.under_model import NULL, InformationTrace, information_posterior
 from dpinfer.inference.trace.scales.fisher import FisherRun
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.recipes import GradientSettings
 from dpinfer.release import GradientTrace
-
-_NULL = 1e-10  # relative rank tolerance: far above rounding
 
 
 def coupling_pvalue(
@@ -49,7 +47,7 @@ def coupling_pvalue(
     for j in range(size):
         others = np.arange(size) != j
         values, axes = np.linalg.eigh(correlation[np.ix_(others, others)])
-        nonzero = values > _NULL * values[-1]
+        nonzero = values > NULL * values[-1]
         explained = np.sum(np.square(slopes[j, others] @ axes[:, nonzero]) / values[nonzero]) / noise[j]
         smallest = min(smallest, float(special.chdtrc(np.count_nonzero(nonzero), explained)))
     return min(1.0, size * smallest)

@@ -101,7 +101,7 @@ def split_rhat(draws: FloatArray) -> FloatArray:
 
 _MORE_DEGREES = 2.0  # beyond the rank: the vaguest Wishart with a mode (docs/derivations/noise-aware-posterior.md)
 _KNOWN_DEGREES = 2.0  # where the moments of single features are known: degrees of freedom over the rank
-_NULL = 1e-10  # relative rank tolerance: far above rounding
+NULL = 1e-10  # relative rank tolerance: far above rounding
 _MODE_STAGES, _MODE_ITERATIONS = 2, 60  # two rounds of L-BFGS (same page); iterations of each
 _LONGEST = 10  # leapfrog steps, 5 to 10 (same page)
 _LARGEST_RHAT = 1.2  # of the two halves of a chain (same page)
@@ -172,7 +172,7 @@ class _Density:
         self, trace: InformationTrace, expected: FloatArray, prior_variance: float, *, moments_known: bool = False
     ) -> None:
         values, vectors = np.linalg.eigh(expected)
-        nonzero = values > _NULL * values[-1]
+        nonzero = values > NULL * values[-1]
         self._span = vectors[:, nonzero] * np.sqrt(values[nonzero])
         self._unspan = (vectors[:, nonzero] / np.sqrt(values[nonzero])).T
         self._trace = trace

@@ -11,9 +11,9 @@ from dpinfer.inference.trace.collapsed import Nodes
 from dpinfer.models import DispersionClipping, LinearRegression
 from dpinfer.models.base import softplus_inverse
 
-_CELLS = 400  # of log v over its support, for prior and trace each: smooth
+CELLS = 400  # of log v over its support, for prior and trace each: smooth
 _SPREADS = 8.0  # exp(-8**2 / 2) is 1e-14
-_TAIL = 1e-7  # probability of the prior outside of the grid
+TAIL = 1e-7  # probability of the prior outside of the grid
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def with_variance_prior(
     n = model.n_params
     runs = stretch.shape[0]
     ends = nodes.offsets.reshape(-1)[1:].reshape(runs, n)
-    low_prior, high_prior = model.variance_prior_quantile([_TAIL, 1.0 - _TAIL])
+    low_prior, high_prior = model.variance_prior_quantile([TAIL, 1.0 - TAIL])
     replaced = {name: np.empty(runs) for name in ("hessian", "inflation", "mean", "variance")}
     for row in range(runs):
         begin, end = (int(ends[row, -2]) if n > 1 else int(nodes.offsets[row * n])), int(ends[row, -1])
@@ -79,13 +79,13 @@ def with_variance_prior(
         mean = nodes.mean[part] * stretch[row] - excess[row]
         variance = nodes.variance[part] * stretch[row] ** 2 + excess_variance[row]
         spread = _SPREADS * np.sqrt(np.max(variance))
-        near = np.linspace(np.min(mean) - spread, np.max(mean) + spread, _CELLS)
+        near = np.linspace(np.min(mean) - spread, np.max(mean) + spread, CELLS)
         near = near[near > 1e-3 * low_prior]  # far below that the prior has nothing
-        values = np.sort(np.concatenate((np.geomspace(low_prior, high_prior, _CELLS), near)))
+        values = np.sort(np.concatenate((np.geomspace(low_prior, high_prior, CELLS), near)))
         log_density = partial(_log_density, model, nodes.weight[part], mean, variance)
         logs = log_density(values)
         (held,) = np.nonzero(logs > np.max(logs) - 0.5 * _SPREADS**2)
-        values = np.geomspace(values[max(held[0] - 1, 0)], values[min(held[-1] + 1, values.size - 1)], _CELLS)
+        values = np.geomspace(values[max(held[0] - 1, 0)], values[min(held[-1] + 1, values.size - 1)], CELLS)
         density = softmax(log_density(values))
         rho = softplus_inverse(values)
         centre = float(density @ rho)

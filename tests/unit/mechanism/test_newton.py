@@ -25,6 +25,7 @@ from dpinfer.mechanism.newton.contributions import (
 )
 from dpinfer.mechanism.newton.joint import Curvatures, JointScores, ScoreProducts, Sizes
 from dpinfer.mechanism.newton.pass_records import MemoryRecords, Passes
+from dpinfer.models import tuning as common
 from dpinfer.models.clipping import ResponseGrid
 from dpinfer.testing import InsecureRNG
 
@@ -408,6 +409,20 @@ def test_a_release_for_the_population_is_what_its_file_holds_and_claims_no_more_
             replace(release, **{name: 0.5 * getattr(release, name)})
 
 
+def test_a_release_has_the_chosen_numbers_of_its_run(records, plan, population, tmp_path, monkeypatch):
+    """Those of the phases that took part, in its file too; the power twin chooses another number."""
+    of_model, of_population = run(records, plan), run(records, population)
+    monkeypatch.setattr(tuning, "POPULATION", replace(tuning.POPULATION, clip=2.5))
+    changed = run(records, population)
+    for release, clip in ((of_model, None), (of_population, 3.0), (changed, 2.5)):
+        release.save(tmp_path / "release")
+        chosen = dpi.load_release(tmp_path / "release").settings["tuning"]
+        assert chosen["bound"] == tuning.TUNING.bound
+        assert chosen["common"]["floor"] == common.TUNING.floor
+        assert chosen.get("population", {}).get("clip") == clip
+    assert changed.scores.tobytes() != of_population.scores.tobytes()
+
+
 def test_an_interrupted_run_goes_on_bit_for_bit(records, plan, tmp_path):
     whole = run(records, plan)
 
@@ -423,6 +438,10 @@ def test_an_interrupted_run_goes_on_bit_for_bit(records, plan, tmp_path):
         run(records, plan, checkpoint=RunCheckpoint(path, interval=0.0), progress=stop)
     with pytest.raises(CheckpointError, match="response_scale"):
         run(records, plan, checkpoint=str(path), response_scale=2.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "TUNING", replace(tuning.TUNING, bound=1.4))
+        with pytest.raises(CheckpointError, match="tuning"):
+            run(records, plan, checkpoint=str(path))
     with pytest.raises(RecordError, match="interrupted run"):
         run((records[0], records[1] + 1.0), plan, checkpoint=str(path))
     drawn = []

@@ -29,8 +29,7 @@ _LONGEST_PAUSE = 0.02  # seconds: far below the time of a composition
 _NAME_SECONDS = 2.0  # a new ledger has a second name for a moment while it is put in place
 _LOCK_SECONDS = 60.0  # how long a file may stay locked without a change to it before one who waits gives up
 _LONGEST_VALUE = 2**22  # bytes: an entry is a few kB; a hostile file must not allocate more
-# Far more virtual-machine steps than an honest file needs for each of its bytes: a damaged one must not run for ever.
-_STEPS_PER_CALL = 100_000
+_STEPS_PER_CALL = 100_000  # of a virtual machine, far more than an honest file needs for each of its bytes
 _LEAST_CALLS = 100  # of SQLite's progress handler: an honest file of this size needs fewer
 
 _SCHEMA = {

@@ -42,6 +42,7 @@ from dpinfer.models import (
     PoissonRegression,
     ProbitRegression,
     SurveyWeights,
+    tuning,
 )
 from dpinfer.models.person_model import MOST_ROWS, PERSON_FAMILIES
 from dpinfer.models.survey_weights import MOST_STRATA
@@ -55,8 +56,6 @@ _MODELS: dict[str, type[GeneralizedLinearModel]] = {
     "poisson": PoissonRegression,
     "probit": ProbitRegression,
 }
-# Weak: in units of the noise sd for gaussian, of the link for the others, per standard deviation of a column.
-_PRIOR_SCALES = dict.fromkeys(FAMILIES, 2.5) | {"gaussian": 10.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -398,7 +397,7 @@ def design(
         columns, schema, predictor_columns, intercept=parsed.intercept, completed=completed
     )
     # A model of persons has the noise's standard deviation apart, and weights in the response's public spread.
-    usual = _PRIOR_SCALES[family if persons is None else "binomial"]
+    usual = tuning.PRIORS.over_noise if family == "gaussian" and persons is None else tuning.PRIORS.on_link
     result = Design(
         formula=parsed,
         schema=schema,

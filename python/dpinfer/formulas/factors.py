@@ -23,8 +23,7 @@ from dpinfer.tabular import BinaryColumn, CategoricalColumn, Column, ContinuousC
 
 Values = Mapping[str, FloatArray]
 
-# Higher polynomials are ill-conditioned; more knots or nesting exceed any reasonable formula.
-_MOST_DEGREE, _MOST_KNOTS, _DEEPEST = 10, 100, 50
+_MOST_DEGREE, _MOST_KNOTS, _DEEPEST = 10, 100, 50  # more is ill-conditioned, or exceeds any reasonable formula
 _CURVE, _LEAST_CURVE = 10, 5  # functions of s(x); 10 is mgcv's
 # `a column's name`, as formulaic leaves it in an expression.
 _QUOTED = re.compile("`([^`]+)`")

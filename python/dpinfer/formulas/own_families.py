@@ -13,13 +13,12 @@ from scipy import special
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array
-from dpinfer.models import OwnModel
+from dpinfer.models import OwnModel, tuning
 from dpinfer.models.adapters.gradients import uniforms_of
 from dpinfer.models.adapters.own_model import ModelCode, Words
 from dpinfer.models.base import sigmoid
 
 SIZE = "size"
-_SIZE_MEAN, _SIZE_STDDEV = 1.0, 1.5  # log-normal: 90% of it between 0.23 and 32
 _LARGEST_LOG_MEAN = 10.0  # of the logarithm of a mean: responses are drawn up to a mean of 22 000
 _SMALL_RATE, _MOST_STEPS = 30.0, 150  # larger rates take SciPy's quantile; P(Poisson(30) > 150) is below 1e-50
 
@@ -60,8 +59,8 @@ class OwnRegression(OwnModel):
         self.n_coef = len(weights)
         self.has_size = family == "negativebinomial"
         names = (*weights, *((SIZE,) if self.has_size else ()))
-        scale = dict.fromkeys(names, prior_scale) | ({SIZE: _SIZE_STDDEV} if self.has_size else {})
-        means = dict.fromkeys(names, 0.0) | ({SIZE: _SIZE_MEAN} if self.has_size else {})
+        scale = dict.fromkeys(names, prior_scale) | ({SIZE: tuning.PRIORS.log_size[1]} if self.has_size else {})
+        means = dict.fromkeys(names, 0.0) | ({SIZE: tuning.PRIORS.log_size[0]} if self.has_size else {})
         if fit_intercept:
             means[weights[-1]] = intercept_mean
         super().__init__(

@@ -18,8 +18,7 @@ from dpinfer.mechanism.private_run import ReleaseTerms
 
 _ROUNDING = 1.0 + 2.0**-50  # more than the rounding of the square root and of one product
 _LATTICE_BITS = 30  # the rounding of a contribution is below 2**-30 of its bound
-# delta for reports of a ledger without a budget; a pure guarantee has none of its own. format: the library's default.
-_REPORTED_DELTA = 1e-6
+_REPORTED_DELTA = 1e-6  # for reports of a pure guarantee's ledger without a budget; format: the library's default
 
 
 def pure_terms(epsilon: float, adjacency: Adjacency) -> ReleaseTerms:

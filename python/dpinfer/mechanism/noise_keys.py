@@ -101,8 +101,7 @@ class InsecureRNG(RandomSource):
 _INSTALLED = ("site-packages", "dist-packages")
 _WITH_MODULES = (types.FunctionType, types.BuiltinFunctionType, np.ufunc, type)
 _CODE = ("co_code", "co_consts", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_argcount", "co_flags")
-# Replaces objects that cannot be read as bytes: another process, with another object, has other noise.
-_OF_THIS_PROCESS = os.urandom(32)
+_OF_THIS_PROCESS = os.urandom(32)  # in place of objects that are no bytes: another process has other noise
 _DEEPEST = 80  # objects within objects, far below Python's own limit: deeper objects count as unreadable; tolerance
 _MADE_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: format
 # A class that moved has the name that it had: releases with a fixed key keep their bits.

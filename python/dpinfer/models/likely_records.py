@@ -20,8 +20,7 @@ _OWN_SEED = 20_261_125  # of public draws: any number
 _ROWS, _DRAWS = 1000, 4  # made-up records, and responses of each
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(25)  # exact for polynomials up to degree 49
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
-# Of two independent standard normals: every pair of nodes.
-_FIRST, _SECOND = np.repeat(_NODES, _NODES.size), np.tile(_NODES, _NODES.size)
+_FIRST, _SECOND = np.repeat(_NODES, _NODES.size), np.tile(_NODES, _NODES.size)  # pairs of normals
 _PAIR_WEIGHTS = np.repeat(_WEIGHTS, _WEIGHTS.size) * np.tile(_WEIGHTS, _WEIGHTS.size)
 _PAIR_BASIS = np.stack((np.ones_like(_FIRST), _FIRST, _SECOND))
 _SMALLEST = 1e-9  # a spread below it counts as none

@@ -10,19 +10,16 @@ from scipy import special
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer.models import tuning
 from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
 
 PERSON_FAMILIES = ("gaussian", "binomial", "probit", "poisson", "negativebinomial")
 
 MOST_ROWS = 500  # of a person: eight persons are in memory at once
 _SCALES = {"gaussian": "sigma", "negativebinomial": "size"}
-# Log-normal, in the units of the response (its public spread is 1), and of a size: 90% of it between 0.23 and 32.
-_LOG_SCALE = {"gaussian": (-0.7, 1.0), "negativebinomial": (1.0, 1.5)}
 _ROW_WEIGHT = {"gaussian": 1.0, "binomial": 0.15, "probit": 0.5}  # of its effect on the link, at a usual mean
 _COUNT_WEIGHTS = (0.2, 20.0)  # the same of counts: their mean, between these
-_USUAL_VARIANCE, _SPREAD = 0.3, 1.5  # of an effect: where a run begins, and the prior sd of log(variance + ridge)
-# Of adaptive quadrature.  With tau = 1.8 and 3000 persons, 15 nodes leave out at most 0.04 standard errors of sums.
-_NODES, _NODES_OF_PAIRS = 21, 9
+_NODES, _NODES_OF_PAIRS = 21, 9  # adaptive quadrature: 15 leave out at most 0.04 standard errors (tau = 1.8)
 _PREDICTION_NODES = 31  # exact for polynomials up to degree 61
 
 
@@ -81,19 +78,20 @@ class PersonModel(OwnModel):
         self.intercept_mean = float(intercept_mean)
         weight = _ROW_WEIGHT.get(family, float(np.clip(math.exp(min(self.intercept_mean, 10.0)), *_COUNT_WEIGHTS)))
         self.ridge = 1.0 / (self.mean_rows * weight)
-        names = [*self.columns, "intercept"]
+        names, priors = [*self.columns, "intercept"], tuning.PRIORS
         means, scales = [0.0] * len(self.columns) + [self.intercept_mean], [self.weight_scale] * len(names)
         if family in _SCALES:
             names.append(_SCALES[family])
-            means.append(_LOG_SCALE[family][0])
-            scales.append(_LOG_SCALE[family][1])
-        usual = math.log(_USUAL_VARIANCE + self.ridge)
+            mean, spread = priors.log_sigma if family == "gaussian" else priors.log_size
+            means.append(mean)
+            scales.append(spread)
+        usual = math.log(priors.usual_variance + self.ridge)
         effects = ["sd of intercept"]
         if slope >= 0:
             effects += ["correlation", f"sd of {self.columns[slope]}"]
         names += effects
         means += [usual, 0.0, usual][: len(effects)]
-        scales += [_SPREAD, math.exp(0.5 * usual), _SPREAD][: len(effects)]
+        scales += [priors.variance_spread, math.exp(0.5 * usual), priors.variance_spread][: len(effects)]
         super().__init__(
             parameters=names,
             n_features=max(len(self.columns), 1),

@@ -59,5 +59,22 @@ class FullRankTuning:
     turn_variance: float = 0.2  # of K's rate; 0.05 to 0.5; by hand: stationary variances of K add up to about a tenth
 
 
+@dataclass(frozen=True)
+class PriorTuning:
+    """Chosen priors of formulas and of persons; the specification of a release's model has them."""
+
+    on_link: float = 2.5  # scale of effects on a link; 1 to 10; not tuned: brms's default (Buerkner 2017)
+    over_noise: float = 10.0  # of effects of gaussian responses, over the noise's sd; 2.5 to 100; not tuned: wide
+    # log_sigma, log_size: mean and sd of the log of a scale, the response's public spread being 1, and of a size, 90%
+    # of it between 0.23 and 32; -2 to 2, 1 to 3; not tuned: wide
+    log_sigma: tuple[float, float] = (-0.7, 1.0)
+    log_size: tuple[float, float] = (1.0, 1.5)
+    # usual_variance, variance_spread: of persons' effects, from where a run begins, and prior sd of log(variance +
+    # ridge); 0.1 to 1, 1 to 3; by hand (bench/coverage/people.py)
+    usual_variance: float = 0.3
+    variance_spread: float = 1.5
+
+
 TUNING = Tuning()
+PRIORS = PriorTuning()
 FULL_RANK = FullRankTuning()

@@ -11,8 +11,7 @@ from dpinfer._arrays import NEGLIGIBLE, FloatArray
 from dpinfer.models import OwnModel, tuning
 from dpinfer.models.base import softplus
 
-# Draws of the prior, rows of each, an arbitrary seed (docs/derivations/any-model.md, "A full-rank guide").
-_POINTS, _ROWS, _SEED = 32, 500, 513
+_POINTS, _ROWS, _SEED = 32, 500, 513  # draws of the prior, rows, arbitrary seed (docs/derivations/any-model.md)
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,7 @@ RECIPES: dict[str, tuple[str, str]] = {
     "steady": ("split", "quadrature"),
 }
 _FISHER_RECIPES = ("tied", "steady")
-# By how much an unstable recursion may multiply the distance to the prior's mean in a run.  Chosen: a few steps that
-# are too long do no harm.
-_MOST_GROWTH = 1e6
+_MOST_GROWTH = 1e6  # of an unstable recursion's distance in a run: a few steps that are too long do no harm
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from dpinfer.inference.newton.scores import BoundedScores, LinearScores
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
+from dpinfer.models import tuning as common
 from dpinfer.models.base import softplus
 from dpinfer.release import GlmNewtonRelease, NewtonRelease, PopulationRelease, Release
 from dpinfer.release.newton.regression import spread_of_counts
@@ -258,4 +259,4 @@ def large_effect(release: Release, model: object) -> float:
     """
     if isinstance(model, LinearRegression) and isinstance(release, (NewtonRelease, PopulationRelease)):
         return spread_of_counts(release.counts, release.edges)
-    return tuning.TUNING.large_on_link
+    return common.PRIORS.on_link

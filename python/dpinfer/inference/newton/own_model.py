@@ -30,8 +30,7 @@ __all__ = ["law_of_effects", "own_newton_posterior"]
 
 # Draws of the slope: at first, at most, and entries of matrices at most; sets whose differences show the error.
 _DRAWS, _MOST_DRAWS, _MOST_ENTRIES, _SETS = 1000, 32_000, 10_000_000, 8
-# Squared error of a slope's entry from eight draws of each record, over its level, for one record: of normal scores.
-_SLOPE_ERROR = 2.0 / 8.0
+_SLOPE_ERROR = 2.0 / 8.0  # squared error of a slope's entry over its level, from eight draws: normal law of scores
 _EFFECTS = ("the intercept", "the slope")
 _NOT_TOLD = (
     "The standard deviation of {effects} between persons is not told from zero: read the upper end of its interval."

@@ -64,7 +64,6 @@ class Tuning:
     saturated: float = 0.89
     margin: float = 0.07
     near: float = 3.0  # a score checks the model below so many noise variances of its predictor; 1 to 10; Warnings
-    large_on_link: float = 2.5  # unknown effects on the link's scale; 1 to 10; not tuned: brms's default
     # contradicted, wider, expected, widest: with a p-value of the weights' size below `contradicted` the population's
     # prior gets `wider` times as wide until it is above `expected`, at most `widest` times; 0.01 to 0.1, 4 to 64, 0.9
     # to 0.999, a million to a billion; Responses, `widest` by a table of nearly equal columns

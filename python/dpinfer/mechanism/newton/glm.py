@@ -267,8 +267,7 @@ def learn_geometry(model: GeneralizedLinearModel, plan: NewtonPlan, passes: Nois
 
 _COARSE, _FINE = 1.0 / 8.0, 1.0 / 512.0  # between nodes of the predictor: of what is expected, and of what records add
 _APART, _WITHIN, _MOST_HALVINGS = 1.25, 2.0, 3  # standard deviations of a response, of predictors (private-newton.md)
-# Octaves of counts: 0, 1, 2 and 3, 4 to 7, ..., 4096 and more; format.
-_EDGES = np.concatenate(([0.5], np.ldexp(1.0, np.arange(1, 13)) - 0.5))
+_EDGES = np.concatenate(([0.5], np.ldexp(1.0, np.arange(1, 13)) - 0.5))  # octaves of counts: format
 _FIRST_LAW = PredictorLaw(0.0, 1.0)  # of the predictor of outcomes, of which no pass tells: tolerance
 _LOCS, _SCALES = np.linspace(-6.0, 7.5, 109), np.linspace(0.0, 2.5, 26)  # means to e**7.5 = 1800: tables end at 2000
 _FLATTEST = 1e-6  # of the steepest slope that there is: a positive norm for runs that end far out; tolerance

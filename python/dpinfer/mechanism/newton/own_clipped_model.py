@@ -14,8 +14,7 @@ from dpinfer.mechanism.newton.own_rows import OwnQuery, OwnRows, score_matrix, s
 from dpinfer.mechanism.newton.pass_records import Passes
 from dpinfer.models.whitening import ShrunkenMoments, shrink_moments
 
-# Norms of scores are counted between these multiples of the clip; format.
-NORM_EDGES: FloatArray = 2.0 ** np.arange(-4.0, 4.5, 0.5)
+NORM_EDGES: FloatArray = 2.0 ** np.arange(-4.0, 4.5, 0.5)  # over the clip: norms are counted between them; format
 
 
 @dataclass(frozen=True, eq=False)

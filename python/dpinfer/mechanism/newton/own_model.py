@@ -29,8 +29,7 @@ from dpinfer.models.person_model import PersonModel
 from dpinfer.models.whitening import shrink_to_level, steady_inverse, steady_solve
 
 _SEED = 811  # of public draws: any number
-# Made-up records: on the way, at its end, to try how far a step reaches; time.
-_ROWS, _LAST_ROWS, _REACH_ROWS = 1500, 4000, 300
+_ROWS, _LAST_ROWS, _REACH_ROWS = 1500, 4000, 300  # made-up records: on the way, at its end, to try a step
 
 
 @dataclass

@@ -49,8 +49,7 @@ N_DRAWS = 8  # draws for the weight, and as many others for the centre
 # persons, a measurement is at most 1.7% wider than with 16 at 20 000 persons, and 6% at 1000 with noise of 5.
 PERSON_DRAWS = 4
 
-# Each record's scores and those of its draws then fill two of a framework's blocks (models.adapters.blocks).
-_BLOCK = FRAMEWORK_BLOCK * 2 // (2 * N_DRAWS + 1)
+_BLOCK = FRAMEWORK_BLOCK * 2 // (2 * N_DRAWS + 1)  # scores and draws then fill two blocks (adapters.blocks): time
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, as in SplitMix64 (Steele, Lea and Flood 2014)
 
 

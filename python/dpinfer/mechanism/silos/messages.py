@@ -20,8 +20,7 @@ from dpinfer.models import Model
 _MAGIC = b"dpinfer silos 1\n"
 _TAG = "%"
 _TYPES = {"<f8", "<f4", "<i8", "<u8", "|b1", "<i4"}
-# Modules of the dataclasses in messages: queries of passes, and their fields.
-_QUERIES = ("dpinfer.mechanism.newton", "dpinfer.models")
+_QUERIES = ("dpinfer.mechanism.newton", "dpinfer.models")  # modules of dataclasses in messages
 
 
 @dataclass(frozen=True)

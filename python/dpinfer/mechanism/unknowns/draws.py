@@ -155,8 +155,7 @@ def columns_of(X: npt.ArrayLike | Records, n_columns: int) -> list[RankedColumn]
 
 _COUNT_STREAM, _FIRST_SELECTION = 0, 1  # the streams of one key: the count's, then two for each selection of bounds
 _MAGNITUDES = 2.0 ** (0.5 * np.arange(-40, 81))  # grid of half octaves from a millionth to a trillion
-# Half octaves of either sign (docs/derivations/unknowns.md).
-_COARSE_EDGES = np.concatenate((-_MAGNITUDES[::-1], [0.0], _MAGNITUDES))
+_COARSE_EDGES = np.concatenate((-_MAGNITUDES[::-1], [0.0], _MAGNITUDES))  # docs/derivations/unknowns.md
 _FINE_EDGES = 1025  # 1024 cells over the first selection: a bound then errs by 0.1% of it; tolerance
 
 

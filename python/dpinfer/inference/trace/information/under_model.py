@@ -17,8 +17,7 @@ LogDensity = Callable[[FloatArray], tuple[float, FloatArray]]
 
 _TARGET_ACCEPTANCE = 0.8  # that of dual averaging (Hoffman and Gelman 2014), for few leapfrog steps
 _FIRST_STEP = 0.1  # short: adapted during the warm-up; tolerance
-# Dual averaging of the step size (Hoffman and Gelman 2014, section 3.2): their gamma, t_0 and kappa.
-_GAMMA, _DELAY, _DECAY = 0.05, 10.0, 0.75
+_GAMMA, _DELAY, _DECAY = 0.05, 10.0, 0.75  # of dual averaging (Hoffman and Gelman 2014, section 3.2)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dpinfer._lazy import find_plugin
 from dpinfer._validate import check_float_array, check_integer
 
 GAUSS_HERMITE_NODES = 64  # exact to degree 127
-START_RAW_SCALE = -6.0  # small scales: the start is near the prior's centre
+START_RAW_SCALE = -6.0  # small scales: the start is near the prior's centre; tolerance
 
 
 def softplus(x: npt.ArrayLike) -> FloatArray:

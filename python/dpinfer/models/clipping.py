@@ -21,15 +21,15 @@ from dpinfer._arrays import NEGLIGIBLE, FloatArray
 from dpinfer.models import tuning
 from dpinfer.models.glm import GeneralizedLinearModel
 
-SIZE_EDGES = np.exp2(0.5 * np.arange(-4, 18))  # in units of the usual size
+SIZE_EDGES = np.exp2(0.5 * np.arange(-4, 18))  # in units of the usual size: format
 # Geometric means of the ends of the intervals, which are half an octave wide.
 _MIDDLES = np.append(SIZE_EDGES, 2.0 * SIZE_EDGES[-1] / math.sqrt(2.0)) * 2.0**-0.25
-_BOUNDS = np.exp2(0.25 * np.arange(29))  # tried: a quarter of an octave apart, over seven octaves
-_NEAR, _TOGETHER = 4, (2, 3, 4)  # intervals, of half an octave: less than two octaves beyond; that follow each other
-_LONGEST = 0.5  # ratio of successive shares of the longest tail with a variance: it falls with the square of the size
-_LEVELS, _REACH = (np.arange(64) + 0.5) / 64.0, 6.0  # of a tail that noise hides, in its standard deviations
+_BOUNDS = np.exp2(0.25 * np.arange(29))  # tried: a quarter of an octave apart, over seven octaves; tolerance
+_NEAR, _TOGETHER = 4, (2, 3, 4)  # grid intervals of half an octave: within two octaves beyond; that follow each other
+_LONGEST = 0.5  # formula of successive shares of the longest tail with a variance: it falls with the square
+_LEVELS, _REACH = (np.arange(64) + 0.5) / 64.0, 6.0  # of a tail that noise hides, in its standard deviations: tolerance
 _FACTORS = np.exp2(np.arange(-6.0, 5.0))  # nodes of the prior variance of the clipped part
-_SHARES = (np.arange(400) + 0.5) / 400.0  # for means over a chi-squared law, by its quantiles
+_SHARES = (np.arange(400) + 0.5) / 400.0  # for means over a chi-squared law, by its quantiles: tolerance
 _DENSITY_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)  # of the standard normal law
 
 
@@ -79,11 +79,11 @@ def mallows_mean(n_coef: int, bound: float) -> float:
     return float(np.mean(np.minimum(1.0, bound**2 / squares)))
 
 
-_BINARY_REACH = 12.0  # predictors: of zeros and ones, and of counts up to that of the largest mean
+_BINARY_REACH = 12.0  # predictors: of zeros and ones, and of counts up to that of the largest mean; tolerance
 # From the predictor of a mean of exp(-10) to a mean of 2000, where tables end (docs/private-newton.md).
 _LEAST_LOG_MEAN, _LARGEST_MEAN = -10.0, 2000.0
-_TAIL, _NEGLIGIBLE = 1e-12, 1e-18  # probability of responses left out, and of those that are dropped at every node
-_MOST_COUNTS = 2**14  # responses of a table, more than a mean of 2000 needs
+_TAIL, _NEGLIGIBLE = 1e-12, 1e-18  # negligible probabilities, of responses left out, and of those dropped at every node
+_MOST_COUNTS = 2**14  # responses of a table, more than a mean of 2000 needs: time
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,9 @@ from dpinfer.models.conjugate_distributions import DirichletOnLogits, GammaOnSof
 from dpinfer.models.conjugate_model import ConjugateModel
 
 _QUANTILES = 2048  # of an exponential record (docs/derivations/noise-aware-posterior.md)
-_MAX_CATEGORIES = 33  # 32 parameters: limit of the compiled engine
-_START_RAW_SCALE = -4.0  # small scales: the start is near the prior's centre
-_CATEGORICAL_START_RAW_SCALE = -6.0  # as above, for several parameters
+_MAX_CATEGORIES = 33  # 32 parameters: limit of the compiled engine; format
+_START_RAW_SCALE = -4.0  # small scales: the start is near the prior's centre; tolerance
+_CATEGORICAL_START_RAW_SCALE = -6.0  # as above, for several parameters: tolerance
 
 
 def _column(X: npt.ArrayLike) -> FloatArray:

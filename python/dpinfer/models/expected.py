@@ -18,8 +18,8 @@ _SIZE = 2**15  # 32 768 simulated records: moments err by 1 / sqrt(32 768), 0.6%
 _SEED = 20_250_101  # a date
 _STEP = 0.05  # in standard deviations of one record's information: error of second differences of order 1e-3
 _PRIOR_DRAWS = 1000  # docs/derivations/noise-aware-posterior.md, "Clipping norm"
-_RECORDS = 2048  # records for each draw of the prior
-_DISPERSION_RATIOS = np.geomspace(0.02, 4.0, 48)  # u / v of a table, on a log scale
+_RECORDS = 2048  # records for each draw of the prior: time
+_DISPERSION_RATIOS = np.geomspace(0.02, 4.0, 48)  # u / v of a table, on a log scale: tolerance
 
 
 @runtime_checkable

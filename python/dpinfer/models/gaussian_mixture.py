@@ -13,7 +13,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval, check_real
 from dpinfer.models.base import Model, sigmoid, softplus
 
-_START_RAW_SCALE = -2.0  # small scales: the start is near the prior's centre
+_START_RAW_SCALE = -2.0  # small scales: the start is near the prior's centre; tolerance
 
 
 @dataclass(frozen=True)

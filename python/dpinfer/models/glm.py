@@ -16,8 +16,8 @@ from dpinfer.models.base import NormalPriorModel, log_sigmoid, sigmoid
 from dpinfer.models.survey_weights import SurveyWeights
 
 _LARGEST_LOG_RATE = 40.0  # exp(40) counts, more than any record
-_NODES, _BISECTIONS = 40, 60  # of a public mean: far beyond what a prediction needs
-_REFERENCE_THETAS = 64  # parameters drawn from the prior where records are, too
+_NODES, _BISECTIONS = 40, 60  # of a public mean: far beyond what a prediction needs; tolerance
+_REFERENCE_THETAS = 64  # parameters drawn from the prior where records are, too: time
 
 
 def _by_row(design: FloatArray, weights: FloatArray) -> FloatArray:

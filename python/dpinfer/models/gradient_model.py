@@ -9,7 +9,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer.models.base import NormalPriorModel
 from dpinfer.models.glm import GeneralizedLinearModel
 
-_CHECKED_ROWS = 33  # odd, so that parts have different sizes
+_CHECKED_ROWS = 33  # odd, so that parts have different sizes: time
 
 
 class GradientModel(NormalPriorModel):

@@ -23,8 +23,8 @@ _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _FIRST, _SECOND = np.repeat(_NODES, _NODES.size), np.tile(_NODES, _NODES.size)  # pairs of normals
 _PAIR_WEIGHTS = np.repeat(_WEIGHTS, _WEIGHTS.size) * np.tile(_WEIGHTS, _WEIGHTS.size)
 _PAIR_BASIS = np.stack((np.ones_like(_FIRST), _FIRST, _SECOND))
-_SMALLEST = 1e-9  # a spread below it counts as none
-# Clips in units of the spread of a response; zeros and ones need none below one half.
+_SMALLEST = 1e-9  # a spread below it counts as none: tolerance
+# Clips in units of the spread of a response; zeros and ones need none below one half; tolerance.
 _CLIPS = {"binary": np.array([0.5, 0.6, 0.7, 0.8, 1.0]), "count": 0.4 * 1.25 ** np.arange(14)}
 
 
@@ -155,10 +155,10 @@ class NormalDesign:
 
 
 _SEED = 20_261_124  # of public draws: any number
-_RECORDS = 8192  # made up, half of them the mirror image of the others
+_RECORDS = 8192  # made up, half of them the mirror image of the others: time
 _LARGEST_PREDICTOR = 30.0  # e**30 is far beyond the largest mean of a table, and finite
-_MOST_CHANGE = 20.0  # of a direction's curvature: limit of the extrapolation for normal features
-_REACH = 1.0  # of a step, in linear predictors (root mean square)
+_MOST_CHANGE = 20.0  # of a direction's curvature: limit of the extrapolation for normal features; tolerance
+_REACH = 1.0  # of a step, in linear predictors (root mean square): tolerance
 
 
 @dataclass(frozen=True, eq=False)

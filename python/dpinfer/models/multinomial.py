@@ -11,7 +11,7 @@ from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.models.adapters.gradients import uniforms_of
 from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
 
-_MOST_CLASSES = 100  # a coefficient for each class and column: more were not tried
+_MOST_CLASSES = 100  # a coefficient for each class and column: more were not tried; time
 
 
 class MultinomialRegression(OwnModel):

@@ -17,8 +17,8 @@ PERSON_FAMILIES = ("gaussian", "binomial", "probit", "poisson", "negativebinomia
 
 MOST_ROWS = 500  # of a person: eight persons are in memory at once
 _SCALES = {"gaussian": "sigma", "negativebinomial": "size"}
-_ROW_WEIGHT = {"gaussian": 1.0, "binomial": 0.15, "probit": 0.5}  # of its effect on the link, at a usual mean
-_COUNT_WEIGHTS = (0.2, 20.0)  # the same of counts: their mean, between these
+_ROW_WEIGHT = {"gaussian": 1.0, "binomial": 0.15, "probit": 0.5}  # of its effect on the link, at a usual mean: formula
+_COUNT_WEIGHTS = (0.2, 20.0)  # the same of counts: their mean, between these; formula
 _NODES, _NODES_OF_PAIRS = 21, 9  # adaptive quadrature: 15 leave out at most 0.04 standard errors (tau = 1.8)
 _PREDICTION_NODES = 31  # exact for polynomials up to degree 61
 

@@ -7,7 +7,7 @@ import numpy as np
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_integer, check_interval
 
-MOST_STRATA = 1000  # each is a row of the release, and needs records enough to be seen; surveys have at most hundreds
+MOST_STRATA = 1000  # each is a row of the release, with its time; surveys have at most hundreds
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dpinfer._arrays import NEGLIGIBLE, TINY, FloatArray
 from dpinfer.models import tuning
 
 _ALIKE = 1e-9  # a mean and a mean square from a file agree up to rounding
-_SWEEPS, _CLOSE = 40, 1e-3  # of iterative scaling; stops when every variance is met to 0.1%
+_SWEEPS, _CLOSE = 40, 1e-3  # of iterative scaling; stops when every variance is met to 0.1%; tolerance
 _RESOLVED = 1e-13  # some hundred units of double precision
 _LEFT: ContextVar[list[str] | None] = ContextVar("left", default=None)
 
@@ -63,7 +63,7 @@ def steady_inverse(matrix: FloatArray) -> FloatArray:
     return steady_solve(matrix, np.eye(len(matrix)))
 
 
-_LEAST_SPREAD = 1e-4  # squared, over the level's square: 1%
+_LEAST_SPREAD = 1e-4  # squared, over the level's square: 1%; tolerance
 
 
 @dataclass(frozen=True)

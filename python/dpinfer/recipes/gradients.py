@@ -32,7 +32,7 @@ RECIPES: dict[str, tuple[str, str]] = {
     "steady": ("split", "quadrature"),
 }
 _FISHER_RECIPES = ("tied", "steady")
-_MOST_GROWTH = 1e6  # of an unstable recursion's distance in a run: a few steps that are too long do no harm
+_MOST_GROWTH = 1e6  # of an unstable recursion's distance in a run: a few steps that are too long do no harm; tolerance
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,19 +10,19 @@ from dpinfer._arrays import TINY, FloatArray
 from dpinfer._validate import check_float_array
 from dpinfer.models.adapters.own_model import RESPONSES, OwnModel, Words
 
-_ROWS = 33  # odd, so that blocks and parts have different sizes
-_MANY_ROWS = 4096  # for a parameter that none of those inform: a group of a hundredth is absent once in 10**17 times
-_POINTS = 3  # parameters at which the code is checked
+_ROWS = 33  # odd, so that blocks and parts have different sizes: time
+_MANY_ROWS = 4096  # for parameters that those do not inform: 0.99**4096 is 1e-18, formula of an absent group
+_POINTS = 3  # parameters at which the code is checked: time
 _STEP = 1e-5  # of central differences: about the cube root of double precision
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-6  # tolerances of a central difference beyond its own rounding
-_DRAWS, _PAIRED_DRAWS = 4096, 16_384  # of means, and of variances against slopes; false-positive rate below 1e-10
-_FARTHEST_MEAN = 7.0  # normal mean of the scores' averages under the sampler: beyond 7 with probability 3e-12 each
-_LARGEST = 1e100  # of a start
+_DRAWS, _PAIRED_DRAWS = 4096, 16_384  # for means, and variances against slopes: formula of a power at a level of 1e-10
+_FARTHEST_MEAN = 7.0  # of the scores' averages under the sampler: a normal law is beyond with probability 3e-12
+_LARGEST = 1e100  # of a start: tolerance
 # Truths on both sides of a point are so far from it, in standard deviations of one record's information; below the
 # second, where prior and saturation leave no longer step, nothing is tested.
 _SHIFT, _TOLD = 0.2, 0.01
 _UNEQUAL, _BENT = 0.25, 3.0  # tolerance of slope against variance: share, multiple of the change by half the step
-_FAR_OUT = 5.0  # median absolute deviations
+_FAR_OUT = 5.0  # median absolute deviations: tolerance
 _MANY, _FEW = 64, 256  # all draws for so many parameters, fewer for more
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dpinfer.errors import BackendUnavailableError
 
-# As in the extras of pyproject.toml.
+# As in the extras of pyproject.toml; format.
 OLDEST = {"jax": (0, 4, 30), "numpyro": (0, 15), "torch": (2, 2)}
 _NAMES = {"jax": "JAX", "numpyro": "NumPyro", "torch": "PyTorch"}
 
@@ -35,7 +35,7 @@ def framework(package: str) -> Any:
     return module
 
 
-FRAMEWORK_BLOCK = 2048  # records that compiled code is called with: enough that a call costs little beside them
+FRAMEWORK_BLOCK = 2048  # records that compiled code is called with: enough that a call costs little beside them; time
 
 
 def in_blocks(

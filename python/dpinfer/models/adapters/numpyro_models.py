@@ -14,7 +14,7 @@ from dpinfer.models.adapters.jax_models import double_precision, jax_code
 from dpinfer.models.adapters.own_model import OwnModel, named_failure
 from dpinfer.models.adapters.parameters import ParameterSet
 
-_ROWS = 3  # records in a trial trace; a fourth shows which sites depend on their number
+_ROWS = 3  # records in a trial trace; a fourth shows which sites depend on their number; time
 _PRIOR_DRAWS = 20_000  # moments of a prior to 1 / sqrt(20 000), 0.7%
 
 

@@ -29,6 +29,9 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
 ]
+if tags.has("checked"):  # noqa: F821 -- by continuous integration: no pages of source code, which cannot be wrong
+    extensions.remove("sphinx.ext.viewcode")
+    smartquotes = False
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
 exclude_patterns = ["_templates", "paper"]  # the paper has a form of its own
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]

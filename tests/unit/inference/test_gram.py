@@ -93,9 +93,9 @@ def one_weight(model, *, neglect):
     trace = GramTrace(
         weights, VarianceTrace(residual, error, 1.0, np.array([0.34]), half[:, None], half), n_records, 1.0, 1.0
     )
-    a = np.linspace(150.0, 800.0, 120)[:, None, None]
-    mle = np.linspace(-0.5, 1.2, 300)[None, :, None]
-    v = np.geomspace(0.006, 0.12, 160)[None, None, :]
+    a = np.linspace(150.0, 800.0, 60)[:, None, None]
+    mle = np.linspace(-0.5, 1.2, 120)[None, :, None]
+    v = np.geomspace(0.006, 0.12, 80)[None, None, :]
     slope = RATE * a
     noise += RATE * (1.0 - RATE) * 0.03 * 450.0
     log = np.log(a) * 0.5 - 1.5 * a / n_records  # Wishart: three degrees of freedom

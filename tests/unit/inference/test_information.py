@@ -100,7 +100,7 @@ def test_one_weight_against_brute_force(rng):
     density /= density.sum()
     mean = density.sum(axis=0) @ weight
     stddev = np.sqrt(density.sum(axis=0) @ (weight - mean) ** 2)
-    found = solve(positions, gradients, noise, np.array([[expected]]), n_draws=4000, n_warmup=200)
+    found = solve(positions, gradients, noise, np.array([[expected]]), n_draws=2000, n_warmup=200)
     assert found.theta.marginals.mean[0] == pytest.approx(mean, abs=0.1 * stddev)
     assert np.sqrt(found.theta.marginals.variance[0]) == pytest.approx(stddev, rel=0.1)
     assert found.hessian_mean[0, 0] - 1.0 == pytest.approx(density.sum(axis=1) @ information, rel=0.1)

@@ -179,6 +179,7 @@ class _Density:
         self.rank = self._span.shape[1]
         self._degrees = max(self.rank + _MORE_DEGREES, _KNOWN_DEGREES * self.rank if moments_known else 0.0)
         self._lower = np.tril_indices(self.rank)
+        self._at_most = np.tri(len(expected), dtype=bool)
         self._diagonal = np.flatnonzero(self._lower[0] == self._lower[1])
         self._log_power = self._degrees - np.arange(self.rank)
         self.centre(expected)
@@ -246,20 +247,20 @@ class _Density:
         if failed:
             return -math.inf, coordinates
         inverse, _ = linalg.lapack.dpotri(chol, lower=1)
-        inverse = np.tril(inverse) + np.tril(inverse, -1).T
+        inverse = np.where(self._at_most, inverse, inverse.T)
         residual = trace.gradient_mean / trace.sample_rate - a @ trace.position_mean
         solved = inverse @ residual
-        value -= float(np.sum(np.log(np.diag(chol)))) + 0.5 * residual @ solved
-        middle = 0.5 * (np.outer(solved, solved) - inverse)
+        value -= float(np.sum(np.log(chol.diagonal()))) + 0.5 * residual @ solved
+        middle = 0.5 * (solved[:, None] * solved - inverse)
         product = middle @ a
-        shift = np.outer(solved, trace.position_mean)
+        shift = solved[:, None] * trace.position_mean
         slope = slope + variance * (product + product.T) + trace.score_variance * middle + 0.5 * (shift + shift.T)
         # Wishart prior of W = (R B)(R B)', with the Jacobian of B.
         pull = self._penalty @ factor
         entries = coordinates * self._scale
         value += self._log_power @ entries[self._diagonal] - 0.5 * float(np.sum(pull * factor))
         gradient = (2.0 * self._basis.T @ (slope @ root) - pull)[self._lower]
-        gradient[self._diagonal] = gradient[self._diagonal] * np.diag(factor) + self._log_power
+        gradient[self._diagonal] = gradient[self._diagonal] * factor.diagonal() + self._log_power
         return float(value), np.asarray(gradient * self._scale)
 
 

@@ -181,6 +181,7 @@ class _Density:
         self._lower = np.tril_indices(self.rank)
         self._at_most = np.tri(len(expected), dtype=bool)
         self._diagonal = np.flatnonzero(self._lower[0] == self._lower[1])
+        self._flat = self.rank * self._lower[0] + self._lower[1]
         self._log_power = self._degrees - np.arange(self.rank)
         self.centre(expected)
 
@@ -208,11 +209,11 @@ class _Density:
 
     def _factor(self, coordinates: FloatArray) -> FloatArray:
         """Return B."""
-        factor = np.zeros((self.rank, self.rank))
+        factor = np.zeros(self.rank * self.rank)
         entries = coordinates * self._scale
-        entries[self._diagonal] = np.exp(np.clip(entries[self._diagonal], -30.0, 30.0))
-        factor[self._lower] = entries
-        return factor
+        entries[self._diagonal] = np.exp(np.minimum(np.maximum(entries[self._diagonal], -30.0), 30.0))
+        factor[self._flat] = entries
+        return factor.reshape(self.rank, self.rank)
 
     def information(self, coordinates: FloatArray) -> FloatArray:
         """Return A, (n, n)."""
@@ -238,7 +239,7 @@ class _Density:
         spread = a @ trace.gram
         weighted = self._weight @ spread
         square = trace.sample_rate**2
-        value = -0.5 * square * np.sum(weighted * a) + np.sum(self._linear * a)
+        value = -0.5 * square * (weighted * a).sum() + (self._linear * a).sum()
         slope = self._linear - 0.5 * square * (weighted + weighted.T)
         # Mean gradient, weights and records integrated out: v ~ N(A x, s^2 A^2 + A + noise), A times their variance.
         half = a @ a
@@ -250,16 +251,18 @@ class _Density:
         inverse = np.where(self._at_most, inverse, inverse.T)
         residual = trace.gradient_mean / trace.sample_rate - a @ trace.position_mean
         solved = inverse @ residual
-        value -= float(np.sum(np.log(chol.diagonal()))) + 0.5 * residual @ solved
+        value -= float(np.log(chol.diagonal()).sum()) + 0.5 * residual @ solved
         middle = 0.5 * (solved[:, None] * solved - inverse)
         product = middle @ a
         shift = solved[:, None] * trace.position_mean
-        slope = slope + variance * (product + product.T) + trace.score_variance * middle + 0.5 * (shift + shift.T)
+        product += product.T
+        shift += shift.T
+        slope = slope + variance * product + trace.score_variance * middle + 0.5 * shift
         # Wishart prior of W = (R B)(R B)', with the Jacobian of B.
         pull = self._penalty @ factor
         entries = coordinates * self._scale
-        value += self._log_power @ entries[self._diagonal] - 0.5 * float(np.sum(pull * factor))
-        gradient = (2.0 * self._basis.T @ (slope @ root) - pull)[self._lower]
+        value += self._log_power @ entries[self._diagonal] - 0.5 * float((pull * factor).sum())
+        gradient = (2.0 * self._basis.T @ (slope @ root) - pull).ravel()[self._flat]
         gradient[self._diagonal] = gradient[self._diagonal] * factor.diagonal() + self._log_power
         return float(value), np.asarray(gradient * self._scale)
 

@@ -12,6 +12,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # a process for each core: more threads
 import numpy as np
 import pytest
 
+from dpinfer.inference.trace.information import posteriors, under_model
 from tests.reference import other_seeds
 from tests.reference.plain_streams import plain_streams
 
@@ -89,6 +90,24 @@ def streams_of_steps(request):
     function decides all draws.  Modules that are about the noise itself put a fixture of this name in its place.
     """
     with contextlib.nullcontext() if request.config.option.own_streams else plain_streams():
+        yield
+
+
+# Where a posterior is only one of the things that a test looks at: its draws are tested in inference and statistical.
+SHORT_CHAINS = ("unit/cli", "unit/estimators", "unit/fitting", "unit/formulas", "unit/tabular", "privacy", "contract")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_chains(request):
+    """A fourth of the draws of a full Hessian, which take a third of such tests, converged or not."""
+    if not request.path.relative_to(Path(__file__).parent).as_posix().startswith(SHORT_CHAINS):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, fewer in ((posteriors, "_MODEL_DRAWS", 50), (posteriors, "_MODEL_WARMUP", 25)):
+            assert getattr(module, name) > fewer
+            patch.setattr(module, name, fewer)
+        patch.setattr(under_model, "_LARGEST_RHAT", np.inf)
         yield
 
 

@@ -3,8 +3,14 @@
 import pytest
 from tests.reference.cli_fits import HEADER, SCHEMA, rows
 
-from dpinfer.cli import pipeline, trace
+from dpinfer.cli import pictures, pipeline, trace
 from dpinfer.mechanism import private_run
+
+
+@pytest.fixture(autouse=True)
+def coarse_pictures(monkeypatch):
+    """Nobody looks at these."""
+    monkeypatch.setattr(pictures, "_DOTS_PER_INCH", 30)
 
 
 @pytest.fixture

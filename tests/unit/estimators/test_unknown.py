@@ -74,6 +74,14 @@ def test_every_estimator_takes_unknown_parameters(name, records, account):
     assert 0.99 < model.release_.epsilon <= 1.0
     assert len(account.runs()) == 3
     assert model.predict(records[0][:4]).shape == (4,)
+
+
+def test_a_fit_that_released_what_is_unknown_counts_as_its_parts(records, account):
+    model = dpi.BayesianProbitRegression(
+        method="auto", unknown=["n_records", "data_bounds"], ledger=account, classes=(0, 1)
+    )
+    y = (records[1] > 300.0).astype(float)
+    model.fit(records[0], y)
     with pytest.warns(RepeatedSpendingWarning, match="number 3"):
         model.fit(records[0], y)
 

@@ -80,9 +80,9 @@ def test_plain_emcee_on_the_python_density_agrees(release):
     sampler = emcee.EnsembleSampler(32, 2, log_density, vectorize=True)
     sampler.random_state = np.random.RandomState(0).get_state()
     start = np.column_stack([statistics.slope_score + rng.normal(0, 0.5, 32), rng.normal(0.0, 0.2, 32)])
-    sampler.run_mcmc(start, 3000, skip_initial_state_check=True)
-    chain = softplus(sampler.get_chain(discard=500, flat=True)[:, 0]) * problems.hessian_unit
-    effective = chain.size / sampler.get_autocorr_time(discard=500, quiet=True)[0]
+    sampler.run_mcmc(start, 1500, skip_initial_state_check=True)
+    chain = softplus(sampler.get_chain(discard=300, flat=True)[:, 0]) * problems.hessian_unit
+    effective = chain.size / sampler.get_autocorr_time(discard=300, quiet=True)[0]
     assert one.hessian_mean[0] == pytest.approx(exact.hessian_mean[0], rel=1e-12)
     assert abs(chain.mean() - exact.hessian_mean[0]) < 5.0 * exact.hessian_stddev[0] / np.sqrt(effective)
     assert chain.std() == pytest.approx(exact.hessian_stddev[0], rel=0.1)

@@ -49,7 +49,7 @@ def release():
 @pytest.mark.parametrize(
     "options",
     [
-        {"hessian": "full", "n_samples": 300},
+        {"hessian": "full", "n_samples": 150},
         {"sampler": "emcee", "n_samples": 40, "n_warmup": 20, "check_convergence": False},
     ],
 )

@@ -223,7 +223,7 @@ def test_a_posterior_is_that_of_draws_from_the_prior(settings, hidden):
     scores = scores_of(release)
     said = scores.middle().mean_scores(scores.whitening)
     law = MomentsLaw(scores.noisy, scores.stddev, said)
-    drawn, values, sampled, log_weight = matrices_given_the_release(rng, 300_000, law)
+    drawn, values, sampled, log_weight = matrices_given_the_release(rng, 120_000, law)
     log_weight[np.linalg.eigvalsh(drawn)[:, 0] <= 0.0] = -np.inf
     weight = weighed(said, law, drawn, sampled, log_weight)[0]
     some = np.flatnonzero(weight > 1e-9 * weight.max())

@@ -340,8 +340,6 @@ ABLATIONS: dict[str, tuple[Any, str, Any]] = {
     "posterior: mean weight as of normal features": of_posterior(weight_error=0.0),
     "posterior: number of records as declared": of_posterior(records_error=1e-3),
     "posterior: all scores at one zero": of_posterior(sampling_share=0.0),
-    "posterior: sigma around the responses' spread": of_posterior(log_scale_shift=0.0),
-    "posterior: sigma within a factor of 50": of_posterior(log_scale_stddev=1.0),
     "posterior: last score alone": of_posterior(scores=1),
     "posterior: second moments of any sign": of_posterior(definite=1.1),
     "posterior: all scores": of_posterior(scores=20),
@@ -369,6 +367,8 @@ ABLATIONS: dict[str, tuple[Any, str, Any]] = {
     "run: steps do not count": of_run(trusted=0.0),
     "run: counts placed exactly": of_run(misplaced=0.0),
     "run: shares of octaves exact": of_run(share_error=0.0),
+    "run: three rounds of geometry": of_run(geometry=tuple((at, own[:3]) for at, own in DEFAULT.geometry)),
+    "run: more geometry": of_run(geometry=tuple((at, tuple(np.multiply(1.5, own))) for at, own in DEFAULT.geometry)),
 }
 
 

@@ -84,13 +84,13 @@ def simulate(population: Population, index: int, shift: float = 0.0, target: str
 
 def run_cell(population: Population, intervals: int, target: str = "model") -> list[dict[str, Any]]:
     """Make the runs of a cell and return what their posteriors say, as plain numbers."""
-    model = population.model
-    size = int(np.clip(np.ceil(intervals / model.n_coef), max(intervals // LEAST_RUNS, 2), intervals // MOST_RUNS))
+    fewest, most = max(intervals // LEAST_RUNS, 2), max(intervals // MOST_RUNS, 2)
+    size = int(np.clip(np.ceil(intervals / population.model.n_coef), fewest, most))
     told = []
     for index in range(size):
         run = simulate(population, index, target=target)
         begun = time.process_time()
-        posterior = dpi.noise_aware_posterior(run.release, model=model, check_convergence=False)
+        posterior = dpi.noise_aware_posterior(run.release, model=population.model, check_convergence=False)
         told.append(in_numbers(population, run, posterior) | {"seconds": time.process_time() - begun})
     return told
 

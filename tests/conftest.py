@@ -19,11 +19,12 @@ from tests.reference.plain_streams import plain_streams
 # JAX keeps threads of its own from its import on: a fork of a process that has them warns, and may hang.
 THREADED = ("jax",)
 ALONE = "DPINFER_TESTS_ALONE"
+PARTS = pytest.StashKey[list]()
 
 
 def _whole(config):
     """Whether the suite, or a folder of it, was asked for, not files or tests by name."""
-    return all(Path(argument.partition("::")[0]).is_dir() for argument in config.args)
+    return PARTS in config.stash or all(Path(argument.partition("::")[0]).is_dir() for argument in config.args)
 
 
 def pytest_addoption(parser):
@@ -34,6 +35,14 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Move every seed before the tests are imported."""
     other_seeds.move_seeds(config.option.seed_offset)
+    here, worker = Path(__file__).parent, os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker and [Path(argument).resolve() for argument in config.args] == [here]:
+        # Every other worker collects from the end, and loads what the others have compiled.
+        found = [*sorted(here.iterdir()), *sorted((here / "unit").iterdir())]
+        parts = [path for path in found if path.name.startswith("test_") or (path.is_dir() and path.name[0] != "_")]
+        parts.remove(here / "unit")
+        config.stash[PARTS] = parts
+        config.args[:] = map(str, parts[:: -1 if int(worker[2:]) % 2 else 1])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -42,9 +51,14 @@ def pytest_xdist_auto_num_workers(config):
     return None if _whole(config) else 0
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """The suite leaves slow tests to ``pytest -m slow``; what is asked for by name always runs."""
     other_seeds.leave_out_pinned(config, items)
+    parts = config.stash.get(PARTS, [])
+    if parts:
+        places = {path: parts.index(({path, *path.parents} & {*parts}).pop()) for path in {item.path for item in items}}
+        items.sort(key=lambda item: places[item.path])
     if config.option.markexpr or config.option.keyword or not _whole(config):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]

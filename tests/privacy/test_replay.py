@@ -23,6 +23,7 @@ from tests.reference.own_newton_mutants import OWN_NEWTON_MUTANTS
 from tests.reference.replay_mutants import scenario_of
 
 import dpinfer
+from dpinfer.cli import pictures
 from dpinfer.cli.main import build_parser, main
 from dpinfer.lab.replays import NATIVE_NAMES, NoisedSum, TapeRecorder, replay_audit, show
 from dpinfer.lab.replays import audit as replay
@@ -75,7 +76,7 @@ OPTIONS_NOT_REPLAYED = {
 
 @pytest.fixture(scope="module", autouse=True)
 def few_made_up_records():
-    """Rough bounds of models of one's own, and short traces: whether a bit differs is asked, not how good it is."""
+    """Rough bounds of models of one's own, short traces, coarse pictures: whether a bit differs is asked alone."""
     with pytest.MonkeyPatch.context() as patch:
         fewest_passes = settings.fewest_passes
         patch.setattr(tuning, "TUNING", replace(tuning.TUNING, steps=(100,)))
@@ -84,6 +85,7 @@ def few_made_up_records():
             (own_model, "_ROWS", 300),
             (own_model, "_LAST_ROWS", 600),
             (own_bounds, "_ROWS", 100),
+            (pictures, "_DOTS_PER_INCH", 30),
         ):
             assert getattr(module, name) > rows
             patch.setattr(module, name, rows)

@@ -53,10 +53,9 @@ def test_one_step_against_forty_digits(noise, rate, name):
     for share in (0.1, 1e-6):
         delta = share * float(curve(step.shift, rate, 0.0))
         epsilon = pld_epsilon({step: 1}, delta, directions)
-        assert curve(step.shift, rate, epsilon) <= delta
-        assert curve(step.shift, rate, epsilon * (1.0 - 1e-3)) > delta
-        found = pld_delta({step: 1}, epsilon, directions)
-        assert curve(step.shift, rate, epsilon) <= found <= 1.001 * curve(step.shift, rate, epsilon * (1.0 - 1e-3))
+        exact, less = (curve(step.shift, rate, scale * epsilon) for scale in (1.0, 1.0 - 1e-3))
+        assert exact <= delta < less
+        assert exact <= pld_delta({step: 1}, epsilon, directions) <= 1.001 * less
 
 
 @pytest.mark.parametrize("name", ["remove", "add"])

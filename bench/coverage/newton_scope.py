@@ -366,7 +366,6 @@ ABLATIONS: dict[str, tuple[Any, str, Any]] = {
     "run: steps count in full": of_run(trusted=1.0),
     "run: steps do not count": of_run(trusted=0.0),
     "run: counts placed exactly": of_run(misplaced=0.0),
-    "run: shares of octaves exact": of_run(share_error=0.0),
     "run: three rounds of geometry": of_run(geometry=tuple((at, own[:3]) for at, own in DEFAULT.geometry)),
     "run: more geometry": of_run(geometry=tuple((at, tuple(np.multiply(1.5, own))) for at, own in DEFAULT.geometry)),
 }

@@ -462,11 +462,7 @@ class GlmNewton:
 
 def fit_law(grid: ResponseGrid, counts: FloatArray, stddev: float, n_records: int) -> PredictorLaw:
     """Return the law of the predictor that fits noisy shares of the counts' octaves best: least squares on a grid."""
-    variance = (
-        stddev**2
-        + np.maximum(counts, 0.0) / n_records
-        + np.square(tuning.TUNING.share_error * np.maximum(counts, 0.01))
-    )
+    variance = stddev**2 + np.maximum(counts, 0.0) / n_records
     locs, scales = (part.ravel() for part in np.meshgrid(_LOCS, _SCALES, indexing="ij"))
     misfit = np.zeros(locs.size)
     for share, noise, column in zip(counts, variance, grid.shares(_EDGES).T, strict=True):

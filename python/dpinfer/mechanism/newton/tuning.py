@@ -65,7 +65,6 @@ class Tuning:
     misplaced: float = 0.15  # error of the predictor of counts at the start; 0 to 0.5; by hand, on large counts
     steepest: float = 2.5  # slopes steeper than any so many sd about the predictor's mean are cut off; 2 to 4; Scope
     least_tilt: float = 0.01  # least eigenvalue of slopes over moments that is undone; 0.001 to 0.1; Scope
-    share_error: float = 0.01  # relative error of shares of octaves: predictors are not normal; 0 to 0.05; Scope
 
 
 @dataclass(frozen=True)

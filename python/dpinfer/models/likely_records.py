@@ -82,7 +82,7 @@ class ExpectedResidual:
         """Return it and its derivative in the response's own predictor, elementwise; an empty one if not `slope`."""
         last = self._grid.nodes.size - 1
         first, spacing = self._grid.first_node, self._grid.spacing
-        places = [np.clip(np.nan_to_num((values - first) / spacing), 0.0, last) for values in (own, eta)]
+        places = [np.fmin(np.fmax((values - first) / spacing, 0.0), last) for values in (own, eta)]
         i, j = (np.minimum(place.astype(np.intp), last - 1) for place in places)
         above, right = places[0] - i, places[1] - j
         below, left, corner = 1.0 - above, 1.0 - right, i * (last + 1) + j

@@ -9,7 +9,6 @@ and c are drawn: independent proposals near their law, drawn again by their dens
 import copy
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from scipy import special
 
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
+from dpinfer.inference.posterior.theta import in_parts
 
 __all__ = ["ErrorDraws", "ErrorLaw", "MeanScores", "MomentsDraws", "MomentsLaw", "combined", "stratified"]
 
@@ -367,10 +367,7 @@ class ErrorDraws(ErrorLaw):
 
         Of each: mean, root of the covariance, information, precision less the prior's, and the log density at zero.
         """
-        threads = min(self._threads, len(nodes[0]))
-        parts = (np.array_split(values, threads) for values in nodes)
-        with ThreadPoolExecutor(threads) as pool:  # LAPACK runs outside of the interpreter's lock
-            return tuple(map(np.concatenate, zip(*pool.map(self._proposals_of, *parts), strict=True)))
+        return in_parts(self._proposals_of, self._threads, *nodes)
 
     def _proposals_of(self, of: IntArray, offset: FloatArray, length: FloatArray) -> tuple[FloatArray, ...]:
         """Return the laws of some nodes, on one core."""

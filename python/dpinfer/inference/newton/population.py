@@ -9,13 +9,14 @@ import numpy as np
 from scipy import special
 
 from dpinfer._arrays import FloatArray
+from dpinfer.inference import _native
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import Comparison, compare_centres, compare_widths, declared_sizes, prior_conflict
 from dpinfer.inference.newton.posterior import MixtureError, mixture_error, theta_of_draws
 from dpinfer.inference.newton.strata import BetweenStrata
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.posterior.theta import DrawnTheta
+from dpinfer.inference.posterior.theta import DrawnTheta, in_parts
 from dpinfer.inference.request import OwnPopulationRequest, model_of
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.models import tuning as common
@@ -28,7 +29,7 @@ from dpinfer.release.newton.regression import PopulationSums
 
 __all__ = ["population_posterior", "residual_prior_variance"]
 
-_DRAWS, _TRIES, _BATCHES = 200, 5, 10  # four times as many until the error, which batches show, is below `Tuning.error`
+_DRAWS, _TRIES, _BATCHES = 200, 9, 40  # twice as many until the error, which batches show, is below `Tuning.aim`
 _SWEEPS = 6  # weights of scores depend on the zero, and the zero on them: tolerance
 
 
@@ -39,6 +40,7 @@ class _Population:
     release: PopulationSums
     model: GeneralizedLinearModel | OwnModel
     wider: float = 1.0  # the prior's standard deviations over the declared ones, for the verdict
+    threads: int = 1
 
     @cached_property
     def sizes(self) -> SizeShares:
@@ -74,31 +76,28 @@ class _Population:
         least = float(np.trace(self.meat[0])) / d / release.n_records
         found = at[-1]
         for _ in range(_SWEEPS):
-            said = self._scores_at(found, bread)
+            changes = np.array([self.curves.change(0.5 * (point + found)) for point in at])
+            between = changes @ bread @ changes
+            said = release.scores - np.einsum("tij,tj->ti", between, found - at)
             away = np.diag(tuning.TUNING.step_error**2 * np.mean(np.square(found - at), axis=1))
             away *= 1.0 if self.dependent else pointed(away, noise + clipped, said, 1.0)
             clipped = pointed(self.clipped, noise + away, said) * self.clipped
             covariance = noise + away + clipped
             weight, variance = combined(covariance)
-            slope = sum(share * self._between(point, found, bread) for share, point in zip(weight, at, strict=True))
-            said = sum(
-                share * (score + self._between(point, found, bread) @ point)
-                for share, point, score in zip(weight, at, release.scores, strict=True)
-            )
+            slope = np.tensordot(weight, between, axes=1)
+            said = weight @ (release.scores + np.einsum("tij,tj->ti", between, at))
             trusted = 1.0 / (least + variance)
             next_point = steady_solve(trusted * slope @ slope + prior, trusted * slope @ said)
             found = self.curves.within_reach(found, next_point)
         return found, weight, covariance
 
-    def _scores_at(self, found: FloatArray, bread: FloatArray) -> FloatArray:
-        """Return what each score says of a point, by one bread or several, (T, ..., d)."""
-        said = zip(self.release.positions, self.release.scores, strict=True)
-        return np.array([score - self._between(point, found, bread) @ (found - point) for point, score in said])
-
-    def _between(self, point: FloatArray, found: FloatArray, bread: FloatArray) -> FloatArray:
-        """Return the bread on the way from one point to another."""
-        change = self.curves.change(0.5 * (point + found))
-        return np.asarray(change @ bread @ change)
+    def _scores_at(self, found: FloatArray, breads: FloatArray) -> FloatArray:
+        """Return what each score says of a point, by the bread on the way there; (T, S, d) for breads (S, d, d)."""
+        said = []
+        for point, score in zip(self.release.positions, self.release.scores, strict=True):
+            change = self.curves.change(0.5 * (point + found))
+            said.append(score - (breads @ (change @ (found - point))) @ change)
+        return np.array(said)
 
     @cached_property
     def clipped(self) -> FloatArray:
@@ -226,22 +225,32 @@ class _Population:
 
     def curvatures(self, size: int, rng: np.random.Generator | None) -> FloatArray:
         """Return draws of the bread at its point, (size, d, d); without `rng`, the released one."""
+        if rng is None:
+            return self._bread_given(np.zeros((size, 1, 1)), np.ones((size, 1, 1)))
+        return self._bread_given(*self._bread_noise(size, rng))
+
+    def _bread_noise(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Draw the noise of the bread, and the part of what its bound removes over what is expected of it."""
+        noise = _symmetric(rng, size, self.release.n_coef, self.release.bread_stddev)
+        return noise, rng.uniform(0.0, 2.0, size=(size, 1, 1))
+
+    def _bread_given(self, noise: FloatArray, removed: FloatArray) -> FloatArray:
         release = self.release
         onward = release.score_transform @ np.linalg.inv(release.bread_transform)
-        kept = self.lengths.kept(release.bread_bound / release.length_unit)
-        grown, noise = np.full((size, 1, 1), 1.0 / kept), np.zeros((size, 1, 1))
-        if rng is not None:
-            noise = _symmetric(rng, size, release.n_coef, release.bread_stddev)
-            grown = 1.0 + (grown - 1.0) * rng.uniform(0.0, 2.0, size=grown.shape)
+        grown = 1.0 + (1.0 / self.lengths.kept(release.bread_bound / release.length_unit) - 1.0) * removed
         return at_least(grown * (onward @ (release.bread + noise) @ onward.T), common.TUNING.least_level)
 
-    def draw(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def draw(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, ...]:
         """Return mean, precision and sampling covariance of the weights for draws of bread and meat."""
+        (meat, left), _ = self.meat, self.zero  # computed before threads share them
+        drawn = self._bread_noise(size, rng)
+        meats = meat + _symmetric(rng, size, self.release.n_coef, left)
+        return in_parts(self._laws_given, self.threads, *drawn, meats)
+
+    def _laws_given(self, noise: FloatArray, removed: FloatArray, meats: FloatArray) -> tuple[FloatArray, ...]:
         release, d = self.release, self.release.n_coef
-        curvature = self.curvatures(size, rng)
-        meat, left = self.meat
-        meats = meat + _symmetric(rng, size, d, left)
-        meats = at_least(meats, common.TUNING.least_level * float(np.trace(meat)) / d)
+        curvature = self._bread_given(noise, removed)
+        meats = at_least(meats, common.TUNING.least_level * float(np.trace(self.meat[0])) / d)
         at, weight, covariance = self.zero
         missed = np.tensordot(weight, self._scores_at(at, curvature), axes=1)
         change = self.curves.change(at)
@@ -369,7 +378,7 @@ def population_posterior(release: PopulationSums, request: OwnPopulationRequest)
     of_own = isinstance(release, OwnPopulationRelease)
     if not isinstance(model, (GeneralizedLinearModel, OwnModel)) or isinstance(model, OwnModel) is not of_own:
         raise TypeError(f"model must be the regression of the release, got {type(model).__name__}")
-    population = _Population(release, model)
+    population = _Population(release, model, threads=_native.threads(request.threads))
     theta, error, conflict = _theta(population, request.seed)
     # Least squares do not know the prior: where it contradicts them, it is one that expects weights of their size.
     left, chosen = conflict, tuning.TUNING
@@ -400,18 +409,21 @@ def population_posterior(release: PopulationSums, request: OwnPopulationRequest)
 
 def _theta(population: _Population, seed: int) -> tuple[DrawnTheta, MixtureError, float]:
     """Return the distribution of the parameters, its error, and the p-value of the weights' size under the prior."""
+    rng, drawn, size = np.random.default_rng(seed), [], 0
     for more in range(_TRIES):
-        found = _drawn(population, _DRAWS * 4**more, seed)
-        if found[1].quantile.max() < tuning.TUNING.error:
+        drawn.append(population.draw(_DRAWS * 2**more - size, rng))
+        size = _DRAWS * 2**more
+        found = _of_draws(population, *map(np.concatenate, zip(*drawn, strict=True)))
+        if found[1].quantile.max() < tuning.TUNING.aim:
             break
     return found
 
 
-def _drawn(population: _Population, size: int, seed: int) -> tuple[DrawnTheta, MixtureError, float]:
-    """Return the same from so many draws of bread and meat."""
-    release = population.release
-    mean, precision, sampling = population.draw(size, np.random.default_rng(seed))
-    transform = release.score_transform
+def _of_draws(
+    population: _Population, mean: FloatArray, precision: FloatArray, sampling: FloatArray
+) -> tuple[DrawnTheta, MixtureError, float]:
+    """Return the same from laws of the weights given draws of bread and meat."""
+    transform, size = population.release.score_transform, len(mean)
     back = np.linalg.inv(transform)
     location = population.origin + mean @ transform
     precision = back @ precision @ back.T

@@ -179,16 +179,14 @@ def main() -> None:
     parser.add_argument("--coefficient", help="compare this one alone")
     parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
-    folder = Path(os.environ["DPINFER_DATA"])
     print(
         "| table | N | coefficients | eps | method | runs | coverage | without the noise | HC0 | sigma | off | width | "
         "MCSE | false scale | seconds |"
     )
     print("|---" * 15 + "|")
     cells = [(name, epsilon) for name in arguments.only for epsilon in arguments.epsilons]
-    tasks = [(*cell, seed, folder, arguments) for cell in cells for seed in range(arguments.runs)]
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(arguments.processes, mp_context=context) as pool:
+    tasks = [(*cell, k, Path(os.environ["DPINFER_DATA"]), arguments) for cell in cells for k in range(arguments.runs)]
+    with concurrent.futures.ProcessPoolExecutor(arguments.processes, multiprocessing.get_context("spawn")) as pool:
         waiting = [pool.submit(run, *task) for task in tasks]
         for place, cell in enumerate(cells):
             first = place * arguments.runs

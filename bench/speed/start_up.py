@@ -2,12 +2,13 @@
 
 Every run is a process of its own, with the files of the packages in the system's cache (one run before the timed ones).
 Answer first: the account prints an epsilon, the demonstration finds its true values.  tests/boundary says what is
-loaded.  Processor time is less disturbed by whatever else the machine does.
+loaded.  A fit of Adult, from file to report, needs DPINFER_DATA.
 
     python bench/speed/start_up.py [--repeats 7]
 """
 
 import argparse
+import os
 import re
 import resource
 import subprocess
@@ -18,6 +19,7 @@ from pathlib import Path
 from statistics import median
 
 ACCOUNT = ["account", "--noise-multiplier", "20", "--sample-rate", "0.1", "--steps", "10000", "--delta", "1e-5"]
+FIT = "fit {}/adult.data.csv.gz --schema examples/adult.toml --epsilon 1 --delta 1e-5 --n-records 30162 --overwrite"
 
 
 def output(arguments):
@@ -35,11 +37,12 @@ def main():
     repeats = parser.parse_args().repeats
     with tempfile.TemporaryDirectory() as folder:
         runs = {
-            "python -c pass": ["-c", "pass"],
             "import dpinfer": ["-c", "import dpinfer"],
             "dpinfer account": ["-m", "dpinfer", *ACCOUNT],
             "dpinfer demo": ["-m", "dpinfer", "demo", "--out", str(Path(folder) / "demo")],
         }
+        if data := os.environ.get("DPINFER_DATA"):
+            runs["a fit of Adult"] = ["-m", "dpinfer", *FIT.format(data).split(), "--out", str(Path(folder) / "fit")]
         epsilon = re.match(r"epsilon <= ([0-9.]+) at delta", output(runs["dpinfer account"]).stdout)[1]
         covered, of = map(int, re.search(r"(\d+) of (\d+) true values", output(runs["dpinfer demo"]).stdout).groups())
         # Nine 90% intervals: fewer than five cover with probability below 1e-3 when they are right.

@@ -18,7 +18,7 @@ from scipy import special
 
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
-from dpinfer.inference.posterior.theta import in_parts
+from dpinfer.inference.posterior.mixture import in_parts
 
 __all__ = ["ErrorDraws", "ErrorLaw", "MeanScores", "MomentsDraws", "MomentsLaw", "combined", "stratified"]
 

@@ -15,8 +15,9 @@ from dpinfer.inference.newton.checks import Comparison, compare_centres, compare
 from dpinfer.inference.newton.posterior import MixtureError, mixture_error, theta_of_draws
 from dpinfer.inference.newton.strata import BetweenStrata
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
+from dpinfer.inference.posterior.mixture import in_parts
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.posterior.theta import DrawnTheta, in_parts
+from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.inference.request import OwnPopulationRequest, model_of
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.models import tuning as common

@@ -1,8 +1,11 @@
 """One-dimensional mixtures of normals, one per coordinate: moments, distribution functions, quantiles, draws."""
 
 import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +20,14 @@ HERMITE_NODES = 15  # exact to degree 29
 _MOST_NODES = 24  # see the docstring of `gauss_rule`
 _NEGLIGIBLE = 1e-12  # nodes of smaller weight change no printed digit
 _MOST_POINTS, _CELLS = 200_000, 32_768  # more points are binned first, to cells of their range: memory and time
+
+
+def in_parts(compute: Callable[..., tuple[FloatArray, ...]], threads: int, *arrays: Any) -> tuple[FloatArray, ...]:
+    """Return arrays over draws, (S, ...), computed on several cores: LAPACK runs outside of Python's lock."""
+    threads = min(threads, len(arrays[0]))
+    parts = (np.array_split(values, threads) for values in arrays)
+    with ThreadPoolExecutor(threads) as pool:
+        return tuple(map(np.concatenate, zip(*pool.map(compute, *parts), strict=True)))
 
 
 def gauss_rule(points: FloatArray, weights: FloatArray, size: int | None = None) -> tuple[FloatArray, FloatArray]:

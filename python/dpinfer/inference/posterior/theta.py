@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -171,14 +170,6 @@ class IndependentTheta(ThetaDistribution):
         if self.raw_scale is not None:
             theta += softplus(self.raw_scale.draw(size, rng)) * rng.standard_normal(theta.shape)
         return theta
-
-
-def in_parts(compute: Callable[..., tuple[FloatArray, ...]], threads: int, *arrays: Any) -> tuple[FloatArray, ...]:
-    """Return arrays over draws, (S, ...), computed on several cores: LAPACK runs outside of Python's lock."""
-    threads = min(threads, len(arrays[0]))
-    parts = (np.array_split(values, threads) for values in arrays)
-    with ThreadPoolExecutor(threads) as pool:
-        return tuple(map(np.concatenate, zip(*pool.map(compute, *parts), strict=True)))
 
 
 def inverse_factors(factor: FloatArray) -> FloatArray:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +32,7 @@ from dpinfer.mechanism.silos.rows import SiloRecords
 from dpinfer.mechanism.sources.row_source import Records
 from dpinfer.mechanism.units import Clusters, Units, check_identity_layout
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
+from dpinfer.models import tuning as common
 from dpinfer.models.person_model import PersonModel
 from dpinfer.models.whitening import watched
 from dpinfer.release.newton.own import OwnNewtonRelease, OwnPopulationRelease
@@ -160,7 +162,10 @@ def run_newton(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
     given.check_ledger(ledger)
-    chosen = {"tuning": tuning.recorded(own=isinstance(model, OwnModel), population=plan.target == "population")}
+    used: dict[str, Any] = {"common": asdict(common.TUNING)}
+    used |= {"own": asdict(tuning.OWN)} if isinstance(model, OwnModel) else {}
+    used |= {"population": asdict(tuning.POPULATION)} if plan.target == "population" else {}
+    chosen = {"tuning": asdict(tuning.TUNING) | used}
     units: dict[str, Any] = {"unit": unit.to_dict(n_records)} if isinstance(unit, Units) else {}
     persons = isinstance(model, PersonModel)
     n_rows = n_records if unit is None or persons else unit.n_rows(n_records)

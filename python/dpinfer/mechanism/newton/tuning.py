@@ -1,9 +1,7 @@
 """Chosen numbers of private Newton runs: meaning; range; script (docs/architecture.md, "Chosen numbers")."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias
-
-from dpinfer.models import tuning as common
+from dataclasses import dataclass
+from typing import TypeAlias
 
 Shares: TypeAlias = tuple[tuple[float, tuple[float, ...]], ...]
 
@@ -159,9 +157,3 @@ class OwnTuning:
 TUNING = Tuning()
 POPULATION = PopulationTuning()
 OWN = OwnTuning()
-
-
-def recorded(*, own: bool, population: bool) -> dict[str, Any]:
-    """Return the chosen numbers that a run depends on, for its release."""
-    used = asdict(TUNING) | {"common": asdict(common.TUNING)} | ({"own": asdict(OWN)} if own else {})
-    return used | ({"population": asdict(POPULATION)} if population else {})

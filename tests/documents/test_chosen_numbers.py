@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "python" / "dpinfer"
-FOLDERS = ("mechanism", "inference", "planning", "fitting", "models", "recipes", "methods")
+FOLDERS = (
+    *("mechanism", "inference", "planning", "fitting", "models", "recipes", "methods"),
+    *("auditing", "tables", "tabular"),
+)
 SOURCES = sorted(p for name in FOLDERS for p in (PACKAGE / name).rglob("*.py") if p.name != "tuning.py")
 TUNINGS = sorted(PACKAGE.rglob("tuning.py"))
 # What a comment names, by class: a number that was chosen has none of them, and goes to a `tuning.py`.

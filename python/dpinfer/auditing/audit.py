@@ -10,6 +10,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer._surroundings import ProgressCallback, resolve_progress
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import Adjacency
+from dpinfer.auditing import tuning
 from dpinfer.auditing.checks import check_distinguishing, check_draws, check_neighbours, check_noise, check_sampling
 from dpinfer.auditing.paths import AuditPath, audit_paths, draw_paths, model_paths, sampling_paths
 from dpinfer.auditing.result import AuditCheck, AuditResult
@@ -18,8 +19,6 @@ from dpinfer.mechanism.private_run import check_source
 from dpinfer.methods import find_method
 from dpinfer.models import GeneralizedLinearModel
 
-_RATE = 0.1  # of Poisson samples: the library's usual rate
-_NOISE_SHARE = 10  # one trial in ten tests the noise, which needs fewer than the distance
 _LEAST_STEPS = 400  # a variance has a relative error of sqrt(2 / 400), 7%, for each coordinate
 _MANY_ROWS, _NO_RATE, _THREADS = 3072, 1e-12, 3  # three blocks of rows, one for each of three threads; none is sampled
 
@@ -112,7 +111,7 @@ def _plan(
     cases = [(path, *case) for path in paths for case in _cases(path)]
     for path, name, base, canary in cases:
         yield partial(check_neighbours, path, name, base, canary, source)
-    steps = max(_LEAST_STEPS, n_runs // _NOISE_SHARE)
+    steps = max(_LEAST_STEPS, n_runs // tuning.TUNING.noise_share)
     for path in paths:
         yield partial(check_noise, path, path.name, path.base, noise, steps, source)
         many = np.tile(path.base[:1], (_MANY_ROWS, 1))
@@ -120,7 +119,7 @@ def _plan(
         idle: dict[str, Any] = {"rate": _NO_RATE, "n_threads": _THREADS}
         yield partial(check_noise, path, name, many, noise, _LEAST_STEPS, source, **idle)
     for path, records in sampling_paths():
-        yield partial(check_sampling, path, records, _RATE, steps, source)
+        yield partial(check_sampling, path, records, tuning.TUNING.rate, steps, source)
     for path, records, permuted in draw_paths():
         yield partial(check_draws, path, records, steps, source, permuted=permuted)
     claim = Adjacency.ADD_REMOVE.sensitivity_factor / noise

@@ -11,11 +11,9 @@ from scipy import stats
 
 from dpinfer._arrays import FloatArray
 from dpinfer.accounting.gaussian import bisected
+from dpinfer.auditing import tuning
 
-_PILOT_SHARE = 0.1  # of the trials, to choose the threshold; the others bound the error
-_PILOT_LEVEL = 1e-3  # of the pilot's own intervals; validity does not depend on it
-_IN_FAVOUR = 0.85  # errors are counted apart only where that promises more than luck among 49 thresholds does
-_MAX_EPSILON = 50.0  # a larger refuted epsilon is reported as this one
+_MAX_EPSILON = 50.0  # a larger refuted epsilon is reported as this one: format
 
 
 def binomial_upper(
@@ -116,7 +114,7 @@ def gaussian_lower_bound(without: FloatArray, with_canary: FloatArray, alpha: fl
     >>> 0.9 < bound < 1.0
     True
     """
-    pilot = max(1, int(_PILOT_SHARE * without.size))
+    pilot = max(1, int(tuning.TUNING.pilot_share * without.size))
     sign = 1.0 if np.mean(with_canary[:pilot]) >= np.mean(without[:pilot]) else -1.0
     first, second = np.sort(sign * without[:pilot]), np.sort(sign * with_canary[:pilot])
 
@@ -126,10 +124,10 @@ def gaussian_lower_bound(without: FloatArray, with_canary: FloatArray, alpha: fl
 
     # At a level at which the pilot's own noise keeps thresholds in the tails from looking good by luck.
     candidates = np.quantile(np.concatenate((first, second)), np.linspace(0.02, 0.98, 49))
-    apart = mu_from_error_rates(*errors(candidates), pilot, _PILOT_LEVEL)
+    apart = mu_from_error_rates(*errors(candidates), pilot, tuning.TUNING.pilot_level)
     middle = 0.5 * (np.median(first) + np.median(second))
-    together = float(mu_from_total_errors(sum(errors(middle)), pilot, _PILOT_LEVEL))
-    by_total = together >= _IN_FAVOUR * float(np.max(apart))
+    together = float(mu_from_total_errors(sum(errors(middle)), pilot, tuning.TUNING.pilot_level))
+    by_total = together >= tuning.TUNING.in_favour * float(np.max(apart))
     threshold = middle if by_total else candidates[int(np.argmax(apart))]
 
     trials = without.size - pilot

@@ -13,13 +13,13 @@ import numpy.typing as npt
 from scipy import stats
 
 from dpinfer._arrays import FloatArray
+from dpinfer.auditing import tuning
 from dpinfer.auditing.bounds import gaussian_lower_bound
 from dpinfer.auditing.paths import AuditPath
 from dpinfer.auditing.result import AuditCheck
 from dpinfer.mechanism.noise_keys import RandomSource
 
-NO_NOISE = 1e-12  # so little noise rounds to none: at most 2**31 steps times 1e-12 times 16 standard deviations
-_LAGS = 12  # of autocorrelations: a generator's fault shows at the first ones
+NO_NOISE = 1e-12  # so little noise is none after rounding: at most 2**31 steps times 1e-12 times 16 standard deviations
 
 
 def _integers(path: AuditPath, records: FloatArray, key: bytes) -> list[int]:
@@ -64,7 +64,7 @@ def check_sampling(
     excess = np.mean((masks.sum(axis=1) - n * rate) ** 2) - variance
     z = excess / math.sqrt((fourth - variance**2) / n_steps)
     pvalues["variance of the batch size"] = float(2.0 * stats.norm.sf(abs(z)))
-    for lag in range(1, _LAGS + 1):
+    for lag in range(1, tuning.TUNING.lags + 1):
         # Disjoint pairs of steps, so that the count is exactly binomial.
         first = np.flatnonzero(np.arange(n_steps - lag) // lag % 2 == 0)
         both = int(np.sum(masks[first] & masks[first + lag]))

@@ -6,6 +6,7 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan
+from dpinfer.auditing import tuning
 from dpinfer.auditing.bounds import one_run_lower_bound
 from dpinfer.auditing.result import OneRunResult
 from dpinfer.mechanism import NetworkSettings, run_dp_sep, run_dpvi, run_network_dp_sep
@@ -13,10 +14,9 @@ from dpinfer.mechanism.noise_keys import RandomSource
 from dpinfer.mechanism.private_run import check_source
 from dpinfer.models import BayesianNeuralNetwork, GaussianMixture, LogisticRegression
 
-_NORM = 16.0  # far from 1: noise that forgets it, or takes its root, is far too small
-# Limits of the largest network and the largest mixture.
+# Limits of the largest network and the largest mixture: format.
 _MOST = {"dpvi": 2**31, "dp_sep": 10_000, "dp_sep_network": 4096}
-_STILL = 1e-9  # q hardly moves: the auditor knows where it is, and canaries are the same at every step
+_STILL = 1e-9  # q hardly moves: the auditor knows where it is, and canaries are the same at every step; tolerance
 
 
 def audit_one_run(
@@ -90,14 +90,14 @@ def _dpvi(plan: PrivacyPlan, included: npt.NDArray[np.bool_], source: RandomSour
     """Return one score per canary, larger for likely inclusion: the sum of its gradients, (n,)."""
     n = included.size
     # At the start the gradient in a canary's own feature is -x / 2 for the response 1: clipped, to -C.
-    X = _rows(100.0 * _NORM * np.eye(n)[included], np.zeros((1, n)))
+    X = _rows(100.0 * tuning.TUNING.norm * np.eye(n)[included], np.zeros((1, n)))
     release = run_dpvi(
         LogisticRegression(n, fit_intercept=False),
         X,
         np.ones(X.shape[0]),
         plan=plan,
         n_records=n,
-        max_grad_norm=_NORM,
+        max_grad_norm=tuning.TUNING.norm,
         grad_scale=1.0,
         learning_rate=0.0,
         start=(np.zeros(n), np.full(n, -12.0)),
@@ -114,14 +114,14 @@ def _mixture(plan: PrivacyPlan, included: npt.NDArray[np.bool_], source: RandomS
     spacing = 1e6
     start = spacing * np.arange(n, dtype=np.float64)[:, None]
     # The linear term of a record is its distance from the component's mean: clipped, to C.
-    X = _rows(start[included] + 100.0 * _NORM, np.array([[-spacing]]))
+    X = _rows(start[included] + 100.0 * tuning.TUNING.norm, np.array([[-spacing]]))
     release = run_dp_sep(
         GaussianMixture(n, 1, prior_scale=1e9),
         X,
         plan=plan,
         n_records=n,
         damping=_STILL,
-        max_site_norm=_NORM,
+        max_site_norm=tuning.TUNING.norm,
         start=start,
         random_source=source,
     )
@@ -143,7 +143,7 @@ def _network(plan: PrivacyPlan, included: npt.NDArray[np.bool_], source: RandomS
         np.ones(X.shape[0]),
         plan=plan,
         n_records=n,
-        settings=NetworkSettings(max_site_norm=_NORM, block_weight=1e-9, movement=(_STILL, _STILL)),
+        settings=NetworkSettings(max_site_norm=tuning.TUNING.norm, block_weight=1e-9, movement=(_STILL, _STILL)),
         start=start,
         random_source=source,
     )

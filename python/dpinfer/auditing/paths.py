@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from dpinfer._arrays import FloatArray
+from dpinfer.auditing import tuning
 from dpinfer.mechanism.sites.state import SiteIterate
 from dpinfer.mechanism.sums import GradientSession, RowSource, SessionSettings, open_gradients
 from dpinfer.mechanism.sums.sites import SiteRecords, open_network_session, open_session, set_cavity, site_prior
@@ -30,10 +31,6 @@ from dpinfer.models import (
 )
 
 Opened: TypeAlias = Callable[[int, float], FloatArray]
-
-_N_OPPOSED = 50  # the sum of fifty full contributions is far from zero
-_HUGE = 100.0  # contribution in clipping norms: far above the clip
-_MODEST = 0.5  # contribution in clipping norms: well below the clip
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +54,7 @@ class AuditPath:
     def opposed(self, canary: FloatArray) -> FloatArray:
         """Return fifty records that each pull the sum by C away from where `canary`, plus or minus, pulls it."""
         other = self.minus if canary is self.plus else self.plus
-        return np.tile(other, (_N_OPPOSED, 1))
+        return np.tile(other, (tuning.TUNING.opposed, 1))
 
     @property
     def lattice_step(self) -> float:
@@ -117,11 +114,11 @@ def _glm(
         return np.concatenate(([length], np.zeros(p - 1), [response]))
 
     # At zero the logistic gradient in loc is -x / 2; the others' are of that order, so that this saturates them too.
-    huge = 2.0 * _HUGE * norm / scale
+    huge = 2.0 * tuning.TUNING.huge * norm / scale
     has_modest = (
         model.gradient_sum == "glm" and isinstance(model, LogisticRegression) and not n_draws and not prior_share
     )
-    modest = record(2.0 * _MODEST * norm / scale) if has_modest else None
+    modest = record(2.0 * tuning.TUNING.modest * norm / scale) if has_modest else None
     return AuditPath(name, norm, open_path, base, record(huge), record(-huge), modest)
 
 

@@ -25,7 +25,6 @@ SIZE_EDGES = np.exp2(0.5 * np.arange(-4, 18))  # in units of the usual size: for
 # Geometric means of the ends of the intervals, which are half an octave wide.
 _MIDDLES = np.append(SIZE_EDGES, 2.0 * SIZE_EDGES[-1] / math.sqrt(2.0)) * 2.0**-0.25
 _BOUNDS = np.exp2(0.25 * np.arange(29))  # tried: a quarter of an octave apart, over seven octaves; tolerance
-_NEAR, _TOGETHER = 4, (2, 3, 4)  # grid intervals of half an octave: within two octaves beyond; that follow each other
 _LONGEST = 0.5  # formula of successive shares of the longest tail with a variance: it falls with the square
 _LEVELS, _REACH = (np.arange(64) + 0.5) / 64.0, 6.0  # of a tail that noise hides, in its standard deviations: tolerance
 _FACTORS = np.exp2(np.arange(-6.0, 5.0))  # nodes of the prior variance of the clipped part
@@ -280,7 +279,7 @@ def pointed(
 
 def _sure_alone(n: int) -> FloatArray:
     """Return the limits of `n` shares by the number of intervals between."""
-    return np.where(np.arange(n) < _NEAR, tuning.TUNING.alone, tuning.TUNING.far)
+    return np.where(np.arange(n) < tuning.TUNING.near, tuning.TUNING.alone, tuning.TUNING.far)
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,7 +305,7 @@ class SizeShares:
         for place in np.flatnonzero(clear > tuning.TUNING.sure).tolist():
             gap = place - last - 1
             if gap == 0 or (gap > 0 and clear[place] > alone[gap]):
-                last, far = place, far or gap >= _NEAR
+                last, far = place, far or gap >= tuning.TUNING.near
         return last, far
 
     @property
@@ -341,7 +340,7 @@ class SizeShares:
     def _far_group(self, first: int) -> slice:
         """Return the intervals from `first` on that exceed the noise most clearly together, none where none do."""
         beyond, found, clearest = self.noisy[first:] / self.stddev, slice(0, 0), 0.0
-        for width in _TOGETHER:
+        for width in tuning.TUNING.together:
             if width <= beyond.size:
                 clear = np.convolve(beyond, np.ones(width), "valid") / math.sqrt(width)
                 clear -= _sure_alone(clear.size)

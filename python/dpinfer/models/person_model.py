@@ -17,8 +17,6 @@ PERSON_FAMILIES = ("gaussian", "binomial", "probit", "poisson", "negativebinomia
 
 MOST_ROWS = 500  # of a person: eight persons are in memory at once
 _SCALES = {"gaussian": "sigma", "negativebinomial": "size"}
-_ROW_WEIGHT = {"gaussian": 1.0, "binomial": 0.15, "probit": 0.5}  # of its effect on the link, at a usual mean: formula
-_COUNT_WEIGHTS = (0.2, 20.0)  # the same of counts: their mean, between these; formula
 _NODES, _NODES_OF_PAIRS = 21, 9  # adaptive quadrature: 15 leave out at most 0.04 standard errors (tau = 1.8)
 _PREDICTION_NODES = 31  # exact for polynomials up to degree 61
 
@@ -76,9 +74,11 @@ class PersonModel(OwnModel):
         self.slope = check_integer("slope", slope, -1, len(self.columns) - 1)
         self.weight_scale = check_interval("prior_scale", prior_scale, 0.0)
         self.intercept_mean = float(intercept_mean)
-        weight = _ROW_WEIGHT.get(family, float(np.clip(math.exp(min(self.intercept_mean, 10.0)), *_COUNT_WEIGHTS)))
-        self.ridge = 1.0 / (self.mean_rows * weight)
         names, priors = [*self.columns, "intercept"], tuning.PRIORS
+        weight = {"gaussian": 1.0, "binomial": priors.binary_weight, "probit": priors.probit_weight}.get(
+            family, float(np.clip(math.exp(min(self.intercept_mean, 10.0)), *priors.count_weights))
+        )
+        self.ridge = 1.0 / (self.mean_rows * weight)
         means, scales = [0.0] * len(self.columns) + [self.intercept_mean], [self.weight_scale] * len(names)
         if family in _SCALES:
             names.append(_SCALES[family])

@@ -16,6 +16,9 @@ class Tuning:
     trace_margin: float = 0.2  # of an eigenvalue: the trace shortens vectors, rather too large; 0 to 1; Scope
     weighted: float = 0.75  # mean weight of records as long as B in one direction, usual in others; 0.5 to 1; Scope
     lost: float = 0.3  # of the predicted matrix: larger deficits are due to weights and not to noise; 0.2 to 0.5; Scope
+    # least spread of entries where it is learned from themselves, squared, over the level's square; 0 to 0.01; by hand:
+    # a spread of 1%
+    least_spread: float = 1e-4
     least_level: float = 0.1  # least eigenvalue, and level, of whitened moments; 0.03 to 0.3; not tuned: a guard
     # least eigenvalue of slopes of models as code, and of a bread, over the mean one; 0.02 to 0.2; by hand, on the
     # models of bench/coverage/any_model.py
@@ -28,6 +31,9 @@ class Tuning:
     sure: float = 2.0
     alone: float = 4.0
     far: float = 4.8
+    # near, together: such intervals of half an octave: within two octaves, and that follow each other; 2 to 6; by hand
+    near: int = 4
+    together: tuple[int, ...] = (2, 3, 4)
     # noise of a share that hides sizes; 0.02 to 0.1; Responses: a quarter of the fullest interval of normal scores
     hidden_sizes: float = 0.05
     hidden: tuple[float, ...] = (0.4, 0.2)  # of records, in the next two intervals; 0.1 to 0.5; Responses
@@ -43,6 +49,9 @@ class Tuning:
     prior_quantile: float = 0.99
     clip_quantile: float = 0.985
     pivotal_quantile: float = 0.93
+    # an unstable recursion's distance may grow so much in a run; 1000 to 1e9; not tuned: a few steps
+    # that are too long do no harm
+    growth: float = 1e6
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,13 @@ class PriorTuning:
     # ridge); 0.1 to 1, 1 to 3; by hand (bench/coverage/people.py)
     usual_variance: float = 0.3
     variance_spread: float = 1.5
+    degrees: float = 3.0  # of the half t prior of their sds; 1 to 10; not tuned: brms's default (Gelman 2006)
+    # binary_weight, probit_weight, count_weights: what a row says of its effect on the link, at a usual mean, over a
+    # gaussian's; of counts it is their mean, between these; 0.05 to 0.25, 0.3 to 0.64, 0.05 to 100; by hand: means of
+    # about a fifth (bench/coverage/people.py)
+    binary_weight: float = 0.15
+    probit_weight: float = 0.5
+    count_weights: tuple[float, float] = (0.2, 20.0)
 
 
 TUNING = Tuning()

@@ -63,9 +63,6 @@ def steady_inverse(matrix: FloatArray) -> FloatArray:
     return steady_solve(matrix, np.eye(len(matrix)))
 
 
-_LEAST_SPREAD = 1e-4  # squared, over the level's square: 1%; tolerance
-
-
 @dataclass(frozen=True)
 class ShrunkenMoments:
     """A noisy second-moment matrix after shrinkage toward a multiple of the identity."""
@@ -208,7 +205,7 @@ def shrink_to_level(noisy: FloatArray, stddev: float, least_spread: float = 0.0)
     deviation = noisy - float(np.trace(noisy)) / d * np.eye(d)
     variance = np.where(np.eye(d) > 0.0, stddev**2, 0.5 * stddev**2)
     energy = float(np.sum(deviation**2)) / d**2 - float(np.mean(variance))
-    energy = max(energy, 0.5 * least_spread**2, _LEAST_SPREAD * level**2)
+    energy = max(energy, 0.5 * least_spread**2, tuning.TUNING.least_spread * level**2)
     share = energy / (energy + variance)
     eigenvalues, eigenvectors = np.linalg.eigh(level * np.eye(d) + share * deviation)
     held = np.maximum(eigenvalues, tuning.TUNING.least_level * level)

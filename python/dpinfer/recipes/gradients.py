@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan
-from dpinfer.models import GeneralizedLinearModel, GradientModel, Model, OwnModel, default_max_grad_norm
+from dpinfer.models import GeneralizedLinearModel, GradientModel, Model, OwnModel, default_max_grad_norm, tuning
 from dpinfer.models.gradient_model import check_row_gradients
 from dpinfer.recipes.full_rank import GuideStart, full_rank_start, simulated_start
 from dpinfer.recipes.scaling import (
@@ -32,7 +32,6 @@ RECIPES: dict[str, tuple[str, str]] = {
     "steady": ("split", "quadrature"),
 }
 _FISHER_RECIPES = ("tied", "steady")
-_MOST_GROWTH = 1e6  # of an unstable recursion's distance in a run: a few steps that are too long do no harm; tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,7 +308,7 @@ def _check_stable(model: Model, rate: FloatArray, n_steps: int) -> None:
     largest = float(np.max(rate * precision))
     if not np.allclose(precision, again, rtol=1e-6, atol=0.0) or largest <= 2.0:
         return
-    if (n_steps - 1) * math.log(largest - 1.0) > math.log(_MOST_GROWTH):
+    if (n_steps - 1) * math.log(largest - 1.0) > math.log(tuning.TUNING.growth):
         raise ValueError(
             f"learning_rate must be at most {2.0 / largest:.3g} times what it is: sample_rate * learning_rate * the "
             "prior's precision must be at most 2, or parameters grow without bound for any records"

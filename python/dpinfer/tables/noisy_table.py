@@ -17,11 +17,11 @@ from scipy.special import log_ndtr, ndtr
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_interval
 from dpinfer.release import SumRelease, load_release
+from dpinfer.tables.tuning import TUNING
 
 _HALVINGS = 60  # of [-1, 1]: beyond the last bit of a double
-_NEAREST = 0.9999  # ratio of Laplace scales that are told apart: their law is a difference that cancels at 1
-SQUARE_WEIGHT = 0.5  # squares only give widths of intervals: a quarter of the squared norm of counts and sums
-_SHOWN_ROWS = 40  # of a table on a screen
+_NEAREST = 0.9999  # ratio of Laplace scales that are told apart: their law is a difference that cancels at 1: precision
+_SHOWN_ROWS = 40  # of a table on a screen: format
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class NoisyTable:
     def _sums(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return count, sum and sum of squares of each cell; values are scaled to [-1, 1]."""
         count, total, square = self.release.noisy_sums.reshape(-1, 3).T
-        return count, total, square / SQUARE_WEIGHT
+        return count, total, square / TUNING.square_weight
 
     @property
     def _centre_and_reach(self) -> tuple[float, float]:
@@ -127,7 +127,7 @@ class NoisyTable:
         def beyond(distance: FloatArray, mu: FloatArray) -> FloatArray:
             variance = np.zeros_like(mu)
             if target == "population":
-                noise = release.noise_stddev * np.sqrt(SQUARE_WEIGHT**-2 + 4.0 * mu**2 + mu**4)
+                noise = release.noise_stddev * np.sqrt(TUNING.square_weight**-2 + 4.0 * mu**2 + mu**4)
                 variance = _positive_mean(square - 2.0 * mu * total + mu**2 * count, noise)
             return probability_beyond(distance, release.noise, release.noise_scale, variance, mu)
 

@@ -19,13 +19,14 @@ from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.bounded_sum import released_sum
 from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
 from dpinfer.release.guarantee import check_parts
-from dpinfer.tables.noisy_table import SQUARE_WEIGHT, NoisyTable
+from dpinfer.tables.noisy_table import NoisyTable
+from dpinfer.tables.tuning import TUNING
 from dpinfer.tabular import BinaryColumn, CategoricalColumn, ContinuousColumn, Schema
 from dpinfer.tabular.decoding import decode, lacking_value
 from dpinfer.tabular.frames import raw_records
 from dpinfer.tabular.reading import RawColumn
 
-_ROOM = 1.0 + 2.0**-19  # the compiled sum shortens what is within 2**-20 of its norm; counts stay whole numbers
+_ROOM = 1.0 + 2.0**-19  # the compiled sum shortens what is within 2**-20 of its norm; counts stay whole: tolerance
 _MAX_CELLS = 1 << 18  # 2 MiB of a record's numbers
 
 
@@ -47,7 +48,7 @@ class _Cells:
 
     def norm(self, order: int) -> float:
         """Return the largest norm of one record's vector: of order 1 or 2."""
-        own = (1.0, 1.0, SQUARE_WEIGHT) if self.valued else (1.0,)
+        own = (1.0, 1.0, TUNING.square_weight) if self.valued else (1.0,)
         total = len(self.margins) * sum(part**order for part in own)
         return total if order == 1 else math.sqrt(total)
 
@@ -64,7 +65,7 @@ class _Cells:
             if self.valued:
                 value = np.clip(rows[known, -1], -1.0, 1.0)
                 found[known, first + width * cell + 1] = value
-                found[known, first + width * cell + 2] = SQUARE_WEIGHT * value**2
+                found[known, first + width * cell + 2] = TUNING.square_weight * value**2
             first += width * math.prod(sizes)
         return found
 
@@ -282,7 +283,7 @@ def _names(margins: tuple[tuple[str, ...], ...], labels: dict[str, list[str]], v
             yield f"count({of})"
             if value is not None:
                 yield f"sum of scaled {value}({of})"
-                yield f"{SQUARE_WEIGHT:g} sum of scaled {value}**2({of})"
+                yield f"{TUNING.square_weight:g} sum of scaled {value}**2({of})"
 
 
 def _read(

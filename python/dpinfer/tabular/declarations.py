@@ -13,7 +13,7 @@ from dpinfer._validate import check_real
 from dpinfer._values import text_of
 from dpinfer.errors import SchemaError
 
-_SHARES_OFF = 0.01  # published shares are rounded
+_SHARES_OFF = 0.01  # published shares are rounded: tolerance
 
 
 def unknown_key(full: str, key: str, allowed: Sequence[str], where: str) -> str:

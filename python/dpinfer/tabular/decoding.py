@@ -19,7 +19,7 @@ from dpinfer.tabular.schema import Schema
 
 BoolArray = npt.NDArray[np.bool_]
 
-MINIMUM_RECORDS = 2  # fewer have no spread
+MINIMUM_RECORDS = 2  # fewer have no spread: formula
 SEE_CHECK = "'dpinfer check' shows the curator the effect of the schema on the file"
 
 _MISSING = -1  # marks in an array of indices, which are not negative

@@ -13,7 +13,7 @@ from dpinfer.release import BoundsRelease, CategoriesRelease, Part
 from dpinfer.tabular.schema import Schema, load_document, parse_document
 
 _OTHER, _RELEASED = "other", "a released label"
-_FARTHEST = 2.0**65  # beyond all released bounds without limits
+_FARTHEST = 2.0**65  # beyond all released bounds without limits: format
 
 
 class SchemaDraft:

@@ -19,7 +19,7 @@ BOUNDS_FROM_DATA = (
 )
 
 _MISSING_VALUES = ("", "?")
-_MAXIMUM_CATEGORIES = 100  # a column with more labels is an identifier or text
+_MAXIMUM_CATEGORIES = 100  # a column with more labels is an identifier or text: format
 
 
 def schema_from_data(

@@ -37,7 +37,7 @@ MALFORMED_REFUSED = (
     "at least one line is no record, which the policy 'refuse' refuses: it has another number of fields than the "
     "header, a quote inside a field or one that is not closed on its line, is not UTF-8, or is longer than 1 MiB"
 )
-_BATCH_VALUES = 2**22  # Parquet: values of one batch
+_BATCH_VALUES = 2**22  # Parquet: values of one batch; memory
 _LISTED = 12  # names of an error
 _DELIMITERS = (",", ";", "\t", "|", " ", ":")
 

@@ -35,7 +35,7 @@ from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn
 from dpinfer.tabular.schema import Schema
 from dpinfer.tabular.table import Table, UnreadTable
 
-_FEWEST = 1e-3  # a count far below zero, which noise hardly ever makes, still gives a positive share
+_FEWEST = 1e-3  # keeps a share positive where a count is a thousand standard deviations below zero: tolerance
 _INSECURE = "the shares of the categories were drawn with a seeded generator"
 
 

@@ -9,8 +9,9 @@ from scipy import integrate, stats
 import dpinfer as dpi
 from dpinfer import tables
 from dpinfer.errors import RecordError, SchemaError
-from dpinfer.tables.noisy_table import SQUARE_WEIGHT, NoisyTable, hull_of_ratios, probability_beyond
+from dpinfer.tables.noisy_table import NoisyTable, hull_of_ratios, probability_beyond
 from dpinfer.tables.queries import _Cells
+from dpinfer.tables.tuning import TUNING
 from dpinfer.tabular import Schema
 from dpinfer.testing import InsecureRNG
 
@@ -224,7 +225,7 @@ def test_intervals_of_the_records_mean_hold_it_as_often_as_they_say(noise, n):
     """3000 draws of the noise: at most 4 standard errors below 0.9; the hull of the exact set may hold more."""
     rng = np.random.default_rng(6)
     values = rng.uniform(-0.2, 0.9, max(n, 1))[: n or 0]
-    sums = np.array([n, values.sum(), SQUARE_WEIGHT * np.square(values).sum()])
+    sums = np.array([n, values.sum(), TUNING.square_weight * np.square(values).sum()])
     low, high = repeated(sums, 20.0, noise, 3000, rng).interval(0.9, target="sample").T
     truth = values.mean() if n else 0.3
     share, error = np.mean((low <= truth) & (truth <= high)), math.sqrt(0.09 / 3000)
@@ -239,7 +240,8 @@ def test_intervals_of_the_population_count_the_sample(noise):
     """400 samples: within 4 standard errors of 0.9.  The power twin: the records' mean's hold it less."""
     rng = np.random.default_rng(7)
     values = rng.beta(2.0, 3.0, (400, 2000)) * 2.0 - 1.0
-    sums = np.column_stack((np.full(400, 2000), values.sum(axis=1), SQUARE_WEIGHT * np.square(values).sum(axis=1)))
+    squares = TUNING.square_weight * np.square(values).sum(axis=1)
+    sums = np.column_stack((np.full(400, 2000), values.sum(axis=1), squares))
     table = repeated(sums, 5.0, noise, 400, rng)
     shares = {}
     for target in ("sample", "population"):

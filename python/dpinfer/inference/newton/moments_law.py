@@ -28,11 +28,7 @@ _SPREADS, _UNLIKELY = 45, 20.0  # nodes where the log density is so near to its 
 _SMALL = 0.3  # nodes are even in their log above so many standard deviations of the noise, and in themselves below
 _SWEEPS, _CLOSE = 30, 1e-3  # of a fixed point: variances of errors to a thousandth of all noise
 _LEAST = 1e-3  # moves a posterior's variance by a millionth of the least that scores can leave: tolerance
-# Of proposals of errors, chosen on the seen half of the scope study for many independent draws in a second: but for t
-# they do not change what is drawn.  One of up to 6 nodes of t, with many weights; nodes of offsets; lengths 1.6 and
-# then 1 apart in their log for up to 8 rounds, until 4 nodes of either are within 6 of the largest log mass; parts of
-# an interval.  With fewer, or farther apart, nodes of t miss their law and quantiles are off.
-_MOST, _OFFSETS, _COARSE, _ROUNDS, _FLAT, _RESOLVED, _FINE = 6, 6, (1.6, 1.0), 8, 6.0, 4, 40
+_FINE = 40  # parts of an interval of a grid
 # Log of the mass that is left out; share of even proposals; factor of standard deviations; share beyond the outer
 # offsets; bisections; proposals for a draw; tolerance.
 _NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED = 9.0, 0.05, 1.05, 0.003, 30, 2
@@ -322,33 +318,33 @@ class ErrorDraws(ErrorLaw):
 
     def __init__(self, law: MomentsLaw, threads: int = 1) -> None:
         d, self._threads = len(law.eigenvalues), threads
-        step = int(np.clip(math.sqrt(d), 2, _MOST))
+        step = int(np.clip(math.sqrt(d), 2, tuning.TUNING.nodes_apart))
         super().__init__(law := law.at(law.spreads[::step], step * law.width[::step]))
         far = 4.0 * (np.trace(law.scores.prior_covariance) + law.position @ law.position)
         near = np.clip(0.01 * np.min(self.noise.min(axis=1) / self._entry), 1e-12 * far, 1e-3 * far)
         centres = np.clip(self._middle + np.array([[-6.0], [6.0]]) * self._width, *law.ends)
         ends = (1.0 - self._kept) * centres + np.array([[-5.0], [5.0]]) * np.sqrt(self._entry)
-        offsets = np.linspace(ends[0], ends[1], _OFFSETS, axis=1)
+        offsets = np.linspace(ends[0], ends[1], tuning.TUNING.offsets, axis=1)
         # Few lengths, until several nodes are where their law is; then all lengths where it is not negligible.
         fine, low, high, resolved = math.sqrt(2.0 / d), math.log(near), math.log(far), False
-        for number in range(_ROUNDS + 1):
-            apart = fine * max(int(_COARSE[min(number, 1)] / fine), 1)
+        for number in range(tuning.TUNING.rounds + 1):
+            apart = fine * max(int(tuning.TUNING.lengths_apart[min(number, 1)] / fine), 1)
             places = np.arange(low, high + apart, apart)
             nodes = np.arange(len(offsets))[:, None, None], offsets[:, :, None], np.exp(places)
             mass = self._proposals(*map(np.ravel, np.broadcast_arrays(*nodes)))[0].reshape(*offsets.shape, -1)
             some = places[np.flatnonzero(mass.max(axis=(0, 1)) > mass.max() - _NEGLIGIBLE)]
             low, high = some[0] - apart, some[-1] + apart
-            if resolved or number == _ROUNDS:
+            if resolved or number == tuning.TUNING.rounds:
                 break
             by_offset = special.logsumexp(mass, axis=2)
             by_spread = special.logsumexp(by_offset + np.log(np.gradient(offsets, axis=1)), axis=1)
-            likely = by_spread > by_spread.max() - _FLAT
-            flat = by_offset > by_offset.max(axis=1, keepdims=True) - _FLAT
+            likely = by_spread > by_spread.max() - tuning.TUNING.flat
+            flat = by_offset > by_offset.max(axis=1, keepdims=True) - tuning.TUNING.flat
             offsets = np.array([_finer(*row, _EDGE)[0] for row in zip(offsets, by_offset, strict=True)])
             before, after = law.spreads, _finer(law.spreads, by_spread - np.log(law.width), 0.0)
             super().__init__(law := law.at(*after))
             offsets = np.stack([np.interp(law.spreads, before, part) for part in offsets.T], axis=1)
-            resolved = bool(min(np.sum(likely), *np.sum(flat[likely], axis=1)) >= _RESOLVED)
+            resolved = bool(min(np.sum(likely), *np.sum(flat[likely], axis=1)) >= tuning.TUNING.resolved)
         each = np.log(np.gradient(offsets, axis=1))
         between = np.arange(low, high + fine, fine)
         at = np.clip((between - places[0]) / apart, 0.0, len(places) - 1.001)

@@ -18,7 +18,7 @@ from dpinfer.inference.newton.pooling import ScalePrior
 from dpinfer.models import tuning as common
 from dpinfer.models.person_model import PersonModel
 
-EFFECT_PRIOR = ScalePrior(common.PRIORS.on_link, 3.0)  # of sds over the noise's or on the link (Gelman 2006)
+EFFECT_PRIOR = ScalePrior(common.PRIORS.on_link, common.PRIORS.degrees)  # of sds over the noise's or on the link
 NOT_TOLD = 1.645  # 5% of a normal law lies above: the likelihood ratio at the boundary is half zero, half chi-squared
 _DRAWS = 4  # of each normal law, in even steps: of the mixture there are four times as many as laws
 _NODES = 400  # of tau, from one end of its likelihood to the other: tolerance

@@ -39,6 +39,16 @@ class Tuning:
     # deviations, and where a direction is hidden; 0.005 to 0.02; Scope, seen half, eigenvalues of 1.5 to 40 times the
     # norm of noise: of 33 releases below it quantiles of the two differ by at most 0.04, of 30 above it by up to 0.58
     near_hidden: float = 0.01
+    # nodes_apart, offsets, lengths_apart, rounds, flat, resolved: of proposals of errors: one of up to so many nodes of
+    # the spread t, with many weights; nodes of offsets; distance of the lengths' logs, at first and then; rounds, until
+    # `resolved` nodes of either are within `flat` of the largest log mass; 3 to 10, 4 to 12, 0.5 to 2, 4 to 12, 4 to
+    # 10, 3 to 8; Scope, for draws in a second: with fewer nodes of t, or farther apart, quantiles are off
+    nodes_apart: int = 6
+    offsets: int = 6
+    lengths_apart: tuple[float, float] = (1.6, 1.0)
+    rounds: int = 8
+    flat: float = 6.0
+    resolved: int = 4
     error: float = 0.05  # largest error of a quantile, in posterior sd, with nothing said; 0.02 to 0.1; not tuned
     aim: float = 0.045  # the error at which drawing ends: below `error`, as it is estimated; 0.02 to 0.05; not tuned
     fine: float = 0.02  # the same while draws cost little: few are then above `error`; 0.01 to 0.05; not tuned

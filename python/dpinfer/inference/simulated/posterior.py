@@ -19,7 +19,7 @@ from dpinfer.inference.trace.analysis import Analysis
 from dpinfer.models import OwnModel
 from dpinfer.release import GradientTrace, OwnNewtonRelease
 
-_MADE, _RESPONSES = 1000, 8  # made-up records, and responses of each: as many as the run's centre has (N_DRAWS)
+_MADE, _RESPONSES = 1000, 8  # made-up records, and responses of each: as many as for a run's centre (`OwnTuning`)
 
 
 @dataclass(frozen=True)

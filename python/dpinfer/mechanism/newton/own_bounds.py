@@ -11,8 +11,6 @@ import numpy.typing as npt
 from dpinfer._arrays import NEGLIGIBLE, TINY, FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.own_rows import (
-    N_DRAWS,
-    PERSON_DRAWS,
     PERSONS_STREAM,
     draw_sizes,
     kernel_scores,
@@ -26,7 +24,7 @@ __all__ = ["ExpectedScore", "NormalPosterior", "simulate_reach", "simulate_shift
 
 
 _ROWS, _GROUPS, _PAIRS = 500, 10, 8  # made-up records, groups of them for the jackknife, pairs of truths
-_PERSONS = 2 * N_DRAWS // PERSON_DRAWS  # whose draws are as many as those of a record
+_PERSONS = 2 * tuning.OWN.draws // tuning.OWN.person_draws  # whose draws are as many as those of a record
 
 
 class MadeUp:
@@ -50,7 +48,7 @@ class MadeUp:
         if self.persons:
             self._words = rng.integers(0, 2**64, (len(self._rows), 2), dtype=np.uint64)
         else:
-            self._rows = np.repeat(self._rows, 2 * N_DRAWS, axis=0)
+            self._rows = np.repeat(self._rows, 2 * tuning.OWN.draws, axis=0)
             self._words = rng.integers(0, 2**64, (len(self._rows), model.n_words), dtype=np.uint64)
 
     def scores(self, theta: FloatArray, truth: FloatArray) -> FloatArray:
@@ -63,7 +61,7 @@ class MadeUp:
                 return np.ascontiguousarray(found.transpose(2, 1, 0))
             drawn = self._model.draw_responses(truth, self._rows, self._words)
             scores: FloatArray = self._model.scores(self._rows, drawn, theta)
-            return scores.reshape(-1, 2 * N_DRAWS, theta.size)
+            return scores.reshape(-1, 2 * tuning.OWN.draws, theta.size)
 
 
 _RIDGE = 1e-4  # of the mean information: a parameter that made-up records do not inform stays finite
@@ -153,7 +151,7 @@ def simulate_bounds(
     unbounded = noise * (1.0 + tuning.OWN.centres[0]) * longest < tuning.OWN.negligible * math.sqrt(n_records)
     weight_bound = longest**2 if unbounded else max(float(np.quantile(size, tuning.OWN.weight_level)), NEGLIGIBLE)
     weight = np.minimum(1.0, weight_bound / np.maximum(size, NEGLIGIBLE))
-    white = white if persons else white[:, N_DRAWS:]
+    white = white if persons else white[:, tuning.OWN.draws :]
     weighted = white * weight[:, :, None]
     norm = np.sqrt(np.sum(weighted**2, axis=2))
     products = np.sum(weighted * white, axis=2)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from dpinfer._arrays import TINY, FloatArray
 from dpinfer.mechanism import _native
+from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import Query, ReadRecords
 from dpinfer.models import OwnModel
 from dpinfer.models.adapters import FRAMEWORK_BLOCK
@@ -44,12 +45,8 @@ Words = npt.NDArray[np.uint64]
 
 # A record's slope has a Frobenius norm of at most this times the bound of its squared score.
 MATRIX_BOUND = OwnNewtonRelease.matrix_factor
-N_DRAWS = 8  # draws for the weight, and as many others for the centre
-# Of a person all serve for both: a draw's weight is from the others.  By the widths that six models predict on made-up
-# persons, a measurement is at most 1.7% wider than with 16 at 20 000 persons, and 6% at 1000 with noise of 5.
-PERSON_DRAWS = 4
 
-_BLOCK = FRAMEWORK_BLOCK * 2 // (2 * N_DRAWS + 1)  # scores and draws then fill two blocks (adapters.blocks): time
+_BLOCK = FRAMEWORK_BLOCK * 2 // (2 * tuning.OWN.draws + 1)  # scores and draws fill two blocks: time
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, as in SplitMix64 (Steele, Lea and Flood 2014)
 
 
@@ -134,11 +131,13 @@ class OwnRows:
         return features, np.ascontiguousarray(self.response[block])
 
     def words(self, rows: slice, pass_number: int, n_words: int) -> Words:
-        """Return the random words of these rows in one pass, (B, 2 N_DRAWS, n_words)."""
+        """Return the random words of these rows in one pass, (B, 2 draws, n_words)."""
         seeds = self.seeds[rows]
-        counter = np.arange(2 * N_DRAWS * n_words, dtype=np.uint64) + np.uint64(1 + pass_number * 2 * N_DRAWS * n_words)
+        counter = np.arange(2 * tuning.OWN.draws * n_words, dtype=np.uint64) + np.uint64(
+            1 + pass_number * 2 * tuning.OWN.draws * n_words
+        )
         own = _mixed(seeds[:, 1:] ^ _mixed(counter * _GOLDEN)[None, :])
-        return _mixed(seeds[:, :1] + own).reshape(-1, 2 * N_DRAWS, n_words)
+        return _mixed(seeds[:, :1] + own).reshape(-1, 2 * tuning.OWN.draws, n_words)
 
 
 class OwnRecords(ReadRecords):
@@ -354,15 +353,15 @@ class CentredScores(OwnQuery):
         return np.concatenate(parts).T
 
     def _with_draws(self, rows: OwnRows, block: slice) -> FloatArray:
-        """Return transformed scores of each record's draws, then of the record itself, (n, 2 N_DRAWS + 1, B)."""
+        """Return transformed scores of each record's draws, then of the record itself, (n, 2 draws + 1, B)."""
         X, y = rows.arrays(block)
         n_words = self.model.n_words
         # Records last, draws before them: each operation runs over whole blocks, and each record by itself.
         words = np.swapaxes(rows.words(block, self.pass_number, n_words), 0, 1).reshape(-1, n_words)
-        repeated = np.tile(X, (2 * N_DRAWS, 1))
+        repeated = np.tile(X, (2 * tuning.OWN.draws, 1))
         drawn = self.model.draw_responses(self.theta, repeated, words)
         scores = self._scores(np.concatenate((repeated, X)), np.concatenate((drawn, y)))
-        return scores.reshape(-1, 2 * N_DRAWS + 1, len(X))
+        return scores.reshape(-1, 2 * tuning.OWN.draws + 1, len(X))
 
     def _excess(self, own: FloatArray, simulated: FloatArray) -> FloatArray:
         return np.asarray(np.clip((_squares(own) - self._mean_square(simulated)) / self.clip**2, -1.0, 1.0))
@@ -376,7 +375,7 @@ class CentredScores(OwnQuery):
 
     def _weighed(self, simulated: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the draws that are used, (n, m, B), and their weights (m or 1, B); the first is the record's, too."""
-        return simulated[:, N_DRAWS:], self._weight(simulated[:, :N_DRAWS])[None]
+        return simulated[:, tuning.OWN.draws :], self._weight(simulated[:, : tuning.OWN.draws])[None]
 
     def _weight(self, simulated: FloatArray) -> FloatArray:
         size = self._mean_square(simulated)
@@ -387,7 +386,7 @@ def draw_sizes(squares: FloatArray, *, persons: bool) -> FloatArray:
     """Return what weighs draws, from the squared scores of all (B, draws): (B, 1), or (B, draws) of persons."""
     if persons:
         return np.asarray((squares.sum(axis=1, keepdims=True) - squares) / (squares.shape[1] - 1))
-    return np.asarray(np.mean(squares[:, :N_DRAWS], axis=1, keepdims=True))
+    return np.asarray(np.mean(squares[:, : tuning.OWN.draws], axis=1, keepdims=True))
 
 
 PERSONS_STREAM = 2**32  # the stream of made-up persons; those of passes have their numbers
@@ -421,7 +420,7 @@ def kernel_scores(
 
     Returns
     -------
-    (n, PERSON_DRAWS (+ 1), B) array
+    (n, person_draws (+ 1), B) array
         Zero where a score is not finite.
     """
     kernel = _person_kernel(model.family, model.max_rows, len(model.columns), model.slope, model.n_nodes)
@@ -434,7 +433,7 @@ def kernel_scores(
         responses=response,
         seeds=seeds,
         stream=stream,
-        n_draws=PERSON_DRAWS,
+        n_draws=tuning.OWN.person_draws,
         n_threads=n_threads,
     )
 
@@ -451,11 +450,11 @@ class PersonScores(CentredScores):
     def _weighed(self, simulated: FloatArray) -> tuple[FloatArray, FloatArray]:
         squares = _squares(simulated)
         weights = np.empty_like(squares)
-        for draw in range(PERSON_DRAWS):
+        for draw in range(tuning.OWN.person_draws):
             size = np.zeros_like(squares[0])
-            for other in range(PERSON_DRAWS):
+            for other in range(tuning.OWN.person_draws):
                 if other != draw:
-                    size += squares[other] / (PERSON_DRAWS - 1)
+                    size += squares[other] / (tuning.OWN.person_draws - 1)
             weights[draw] = np.minimum(1.0, self.weight_bound / (size + TINY))
         return simulated, weights
 

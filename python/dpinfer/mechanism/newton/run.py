@@ -165,9 +165,10 @@ def run_newton(
     used: dict[str, Any] = {"common": asdict(common.TUNING)}
     used |= {"own": asdict(tuning.OWN)} if isinstance(model, OwnModel) else {}
     used |= {"population": asdict(tuning.POPULATION)} if plan.target == "population" else {}
+    persons = isinstance(model, PersonModel)
+    used |= {"priors": asdict(common.PRIORS)} if persons else {}
     chosen = {"tuning": asdict(tuning.TUNING) | used}
     units: dict[str, Any] = {"unit": unit.to_dict(n_records)} if isinstance(unit, Units) else {}
-    persons = isinstance(model, PersonModel)
     n_rows = n_records if unit is None or persons else unit.n_rows(n_records)
     kind, algorithm = _algorithm(model, plan, n_rows, response_scale, n_records if isinstance(unit, Units) else None)
 

@@ -12,6 +12,7 @@ from dpinfer.accounting import Adjacency
 from dpinfer.auditing import audit, audit_one_run, one_run
 from dpinfer.auditing import checks as check_module
 from dpinfer.auditing.paths import audit_paths, draw_paths, sampling_paths
+from dpinfer.auditing.tuning import TUNING
 from dpinfer.cli.main import main
 from dpinfer.testing import InsecureRNG
 
@@ -123,7 +124,7 @@ def test_canaries_of_one_run_reach_the_release(mechanism, eight):
     included = np.arange(40) % 3 > 0
     plan = dataclasses.replace(eight, noise_multiplier=1e-9, epsilon=math.inf, target_epsilon=None)
     scores = one_run._SCORES[mechanism](plan, included, InsecureRNG(3))
-    inclusions = scores[included] / one_run._NORM
+    inclusions = scores[included] / TUNING.norm
     # Poisson sampling, 26 records and 20 steps at a half; of a network's vector a quarter of the norm is set apart.
     full = np.sqrt(1.0 - 0.25**2) if mechanism == "dp_sep_network" else 1.0
     np.testing.assert_allclose(inclusions / full, np.round(inclusions / full), atol=1e-3)

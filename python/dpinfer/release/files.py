@@ -245,9 +245,9 @@ def _loaded(path: str | os.PathLike[str]) -> Release:
         if kind is GradientTrace and header.pop("positions_are_params"):
             arrays["positions"] = arrays["params"]
         return kind(**arrays, **common, **header)
-    except ReleaseFormatError:
-        raise
+    except ReleaseFormatError as error:
+        raise ReleaseFormatError(f"{str(path)!r}: {error}") from error
     except UnfoundedEpsilonError as error:
-        raise ReleaseFormatError(f"the release's statement contradicts its parts: {error}") from error
+        raise ReleaseFormatError(f"{str(path)!r}: the release's statement contradicts its parts: {error}") from error
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
-        raise ReleaseFormatError(f"the file is not a readable dpinfer release ({type(error).__name__})") from error
+        raise ReleaseFormatError(f"{str(path)!r} is not a readable dpinfer release ({type(error).__name__})") from error

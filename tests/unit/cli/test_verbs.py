@@ -79,7 +79,8 @@ def test_posterior_refuses_other_files(tmp_path, capsys):
     assert call(["posterior", str(tmp_path / "absent.release")]) == 2
     err = capsys.readouterr().err
     assert len(err.splitlines()) == 2
-    assert "readable dpinfer release" in err
+    assert f"'{tmp_path / 'x.release'}' is not a readable dpinfer release" in err
+    assert "not a release" not in err  # its content
     assert not (tmp_path / "out").exists()
 
 

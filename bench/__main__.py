@@ -29,9 +29,8 @@ MOST_CHARACTERS = 150
 ABOUT = """
 Output of benchmarks when they were last run, by `python -m bench NAME --json bench/results.json`; this page is made
 from that file (`python -m bench --json bench/results.json --page docs/results.md`). A benchmark checks its answers
-before it times anything. Load: processes that wanted a processor, the benchmark's own among them, before it and at
-its end; beside other work, ratios and processor time are more reliable than the clock. Code: the commit that ran, or
-with which the result was stored. The numbers are those of that commit, not of later code.
+before it times anything. Ratios and processor time are more reliable than the clock. Code: the commit that ran, or with
+which the result was stored. The numbers are those of that commit, not of later code.
 """
 
 
@@ -58,11 +57,6 @@ def processor():
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
-
-
-def load():
-    """Return how many processes want a processor, over a minute."""
-    return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
 
 
 def code():
@@ -93,7 +87,7 @@ def run(name, arguments, peers=None):
     if peers:
         environment["DPINFER_PEERS"] = str(Path(peers).absolute())
     python, found = interpreter(name, peers)
-    start, before = time.perf_counter(), load()
+    start = time.perf_counter()
     process = subprocess.Popen(
         [python, str(files()[name]), *arguments], env=environment, stdout=subprocess.PIPE, text=True
     )
@@ -105,21 +99,18 @@ def run(name, arguments, peers=None):
     return {
         "name": name, "arguments": arguments, "status": status, "seconds": round(time.perf_counter() - start, 1),
         "date": datetime.date.today().isoformat(), "code": code(), "processor": processor(), "cores": os.cpu_count(),
-        "system": platform.system(), "python": platform.python_version(), "load": [before, load()], "output": lines,
+        "system": platform.system(), "python": platform.python_version(), "output": lines,
         **({"peers": found} if found else {}),
     }  # fmt: skip
 
 
 def table(results):
     """Return how benchmarks went, as Markdown."""
-    rows = ["| benchmark | answer | seconds | load | date | code |", "|---|---|---|---|---|---|"]
+    rows = ["| benchmark | answer | seconds | date | code |", "|---|---|---|---|---|"]
     for result in results:
         answer = "right" if result["status"] == 0 else "FAILED"
-        loads = " to ".join("?" if item is None else f"{item:.1f}" for item in result["load"])
         called = " ".join((result["name"], *result["arguments"]))
-        rows.append(
-            f"| {called} | {answer} | {result['seconds']:.1f} | {loads} | {result['date']} | {result['code']} |"
-        )
+        rows.append(f"| {called} | {answer} | {result['seconds']:.1f} | {result['date']} | {result['code']} |")
     return "\n".join(rows)
 
 

@@ -9,15 +9,15 @@ features, 1000 to 50 000 records, epsilon from 0.1 to 8; truths from the prior o
     python bench/coverage/newton_scope.py report --results FOLDER [--list]     run goes on where it was stopped
     python bench/coverage/newton_scope.py ablate --results FOLDER [--cells 320] [--every 2]
     python bench/coverage/newton_scope.py agree [--cells 320] [--every 7] [--judge chains|long|nuts]
-    python bench/coverage/newton_scope.py auto [--cells 320] [--intervals 48]
+    python bench/coverage/newton_scope.py auto [--cells 320] [--half seen|unseen|both] [--intervals 48]
     python bench/coverage/newton_scope.py concrete     its columns with simulated responses, all declared as it is
 
 ``ablate`` runs seen cells with one chosen number at a time as if it had not been chosen, same records and keys:
 coverage, width and interval score less those of the default. ``agree`` compares quantiles given sigma with those of
 many Hamiltonian chains (`long`: eight times as many draws), or NUTS (NumPyro), on the same density, written anew, in
 cells of at most 24 weights; linear ones with an intercept come again with responses far from zero. All cells count,
-those that are `every` apart first. ``auto`` sets the default's target beside the model's in seen cells. Real columns
-need DPINFER_DATA; without it their cells are left out, and said so.
+those that are `every` apart first. ``auto`` sets the default's target beside the model's. Real columns need
+DPINFER_DATA; without it their cells are left out, and said so.
 """
 
 import argparse
@@ -147,10 +147,11 @@ def auto(cells: Sequence[Cell], intervals: int) -> None:
             own, other = (Result(cell, run_cell(population, intervals, each)) for each in ("model", "population"))
             rows.append((other.width / own.width, own.coverage, other.coverage))
     ratio, own, other = np.array(rows).T
+    ends = [f"{own.mean():.3f} +- {own.std(ddof=1) / np.sqrt(own.size):.3f}" for own in (other, own, other - own)]
+    width, wide = "{:.3f} +- {:.3f}".format(*median_and_error(ratio)), float(np.mean(ratio > 1.03))
     print(
-        f"another target in {own.size} of {len(cells)} cells: width over the model's, median {np.median(ratio):.3f}, "
-        f"above 1.03 in {np.mean(ratio > 1.03):.2f}; covered {other.mean():.3f} ({own.mean():.3f}), difference "
-        f"{np.mean(other - own):.3f} +- {np.std(other - own, ddof=1) / np.sqrt(own.size):.3f}"
+        f"another target in {own.size} of {len(cells)} cells: median width over the model's {width}, above 1.03 in "
+        f"{wide:.2f} +- {np.sqrt(wide * (1.0 - wide) / own.size):.2f}; covered {ends[0]} ({ends[1]}), {ends[2]} more"
     )
 
 
@@ -544,7 +545,7 @@ def main() -> None:
     seen, apart = [cell for cell in cells if cell.seen], arguments.every
     todo: dict[str, Callable[[], None]] = {
         "agree": lambda: agree([cell for k in range(apart) for cell in cells[k::apart]], arguments.judge),
-        "auto": lambda: auto(seen, arguments.intervals),
+        "auto": lambda: auto(cells, arguments.intervals),
         "concrete": lambda: on_concrete(cells[0]),
         "ablate": lambda: ablate(seen[::apart], arguments.results),
         "run": lambda: run_cells(cells, arguments.results, arguments.intervals),

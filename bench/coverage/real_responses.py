@@ -409,15 +409,15 @@ def report(folder: Path, listed: bool) -> None:
             cell, means = item["cell"], means_of(item["runs"])
             print(
                 f"{cell['index']:3d} {cell['family']:8s} {cell['source'][:14]:14s} d={item['d']:2d} "
-                f"N={cell['n_records']:5d} "
-                f"eps={cell['epsilon']:4.2f}: {means['covered']:.3f} +- {means['error']:.3f}; {means['width']:.2f}; "
-                f"HC0 {means['without']:.3f}; variance {means['variance']:.2f}; flagged {means['flagged']:.2f} "
+                f"N={cell['n_records']:5d} eps={cell['epsilon']:4.2f}: {means['covered']:.3f} +- {means['error']:.3f}; "
+                f"{means['width']:.3f} +- {means['width_error']:.3f}; HC0 {means['without']:.3f}; variance "
+                f"{means['variance']:.2f}; flagged {means['flagged']:.2f} "
                 f"{'' if within(means, LOW, HIGH, LEAST_ERROR) else 'OUTSIDE'} {told_parts([means])}"
             )
 
 
 def means_of(runs: list[dict[str, Any]]) -> dict[str, float]:
-    """Return means over a cell's runs, the error of its coverage, and medians of widths and distances."""
+    """Return means over a cell's runs, errors of its coverage and median width, and the median distance."""
     covered = np.array([run["covered"] for run in runs])
     flagged = [run["flagged"] if "flagged" in run else bool(run["warnings"]) or run["unresolved"] > 0 for run in runs]
     return {
@@ -425,9 +425,10 @@ def means_of(runs: list[dict[str, Any]]) -> dict[str, float]:
         "error": float(covered.std(ddof=1) / math.sqrt(covered.size)),
         "without": float(np.mean([run["without"] for run in runs])),
         "variance": float(np.mean([run.get("variance", math.nan) for run in runs])),
-        "width": float(np.median([run["width"] for run in runs])),
+        **dict(zip(("width", "width_error"), median_and_error(np.array([run["width"] for run in runs])), strict=True)),
         "off": float(np.median([run.get("off", math.nan) for run in runs])),
         "flagged": float(np.mean(flagged)),
+        "runs": float(len(runs)),
         **{name: float(np.median([run.get(name, math.nan) for run in runs])) for name in PARTS},
     }
 
@@ -448,17 +449,20 @@ def tell(name: str, rows: list[dict[str, float]], low: float, high: float, least
         [row for row in kept if row not in inside and (row["covered"] < low) == below] for below in (True, False)
     )
 
-    def flagged(cells: list[dict[str, float]]) -> float:
-        return float(np.mean([row["flagged"] for row in cells])) if cells else math.nan
+    def flagged(cells: list[dict[str, float]]) -> str:
+        shares, runs = (np.array([row[key] for row in cells]) for key in ("flagged", "runs"))
+        error = math.sqrt(np.sum(shares * (1.0 - shares) / runs)) / max(len(cells), 1)
+        return f"{shares.mean():.2f} +- {error:.2f}" if cells else "in none"
 
-    pooled = np.array([row["covered"] for row in kept])
-    (width, error), (off, _) = (median_and_error(np.array([row[key] for row in kept])) for key in ("width", "off"))
+    pooled, share = np.array([row["covered"] for row in kept]), len(inside) / len(kept)
+    medians = (median_and_error(np.array([row[key] for row in kept])) for key in ("width", "off"))
+    width, off = ("{:.2f} +- {:.2f}".format(*each) for each in medians)
     print(
         f"{name}: without privacy at least {ANSWERABLE} covered in {len(kept)} of {len(rows)}; there "
         f"{pooled.mean():.3f} +- {pooled.std(ddof=1) / math.sqrt(pooled.size):.3f}; within {low} to {high}, but for "
-        f"two errors: {len(inside)} ({len(inside) / len(kept):.1%}), flagged in {flagged(inside):.2f} of the runs; too "
-        f"low {len(too_low)}, flagged {flagged(too_low):.2f}; too high {len(too_high)}, flagged {flagged(too_high):.2f}"
-        f"; median width {width:.2f} +- {error:.2f}, off by {off:.2f} standard errors"
+        f"two errors: {len(inside)} ({share:.1%} +- {math.sqrt(share * (1.0 - share) / len(kept)):.1%}), flagged in "
+        f"{flagged(inside)} of the runs; too low {len(too_low)}, flagged {flagged(too_low)}; too high {len(too_high)}, "
+        f"flagged {flagged(too_high)}; median width {width}, off by {off} standard errors"
     )
 
 
@@ -467,12 +471,9 @@ def _report_half(half: str, items: list[dict[str, Any]]) -> None:
     tell(half, means, LOW, HIGH, LEAST_ERROR)
     kept = [item for item, row in zip(items, means, strict=True) if row["without"] >= ANSWERABLE]
     print(f"  exact intervals would be within in {exact_within(kept):.1%} of these cells")
+    large = [(row, item["cell"]) for row, item in zip(means, items, strict=True) if item["cell"]["n_records"] >= 5000]
     for low_epsilon, high_epsilon in ((0.3, 0.75), (0.75, 1.5), (1.5, 3.0), (3.0, 6.1)):
-        rows = [
-            found
-            for found, item in zip(means, items, strict=True)
-            if low_epsilon <= item["cell"]["epsilon"] < high_epsilon and item["cell"]["n_records"] >= 5000
-        ]
+        rows = [row for row, cell in large if low_epsilon <= cell["epsilon"] < high_epsilon]
         tell(f"  eps {low_epsilon} to {high_epsilon}, N >= 5000", rows, LOW, HIGH, LEAST_ERROR)
         print(f"    {told_parts([row for row in rows if row['without'] >= ANSWERABLE])}")
     _report_white([item for item in items if item["cell"]["family"] == "gaussian"])
@@ -539,10 +540,8 @@ def main() -> None:
         for done, _ in enumerate(pool.imap_unordered(job, jobs), 1):
             print(f"{done} of {len(jobs)} cells", end="\r", flush=True)
     print()
-    if arguments.what in ("targets", "small"):
-        report_targets(arguments.results)
-    else:
-        report(arguments.results, arguments.list)
+    both = arguments.what in ("targets", "small")
+    report_targets(arguments.results) if both else report(arguments.results, arguments.list)
 
 
 if __name__ == "__main__":

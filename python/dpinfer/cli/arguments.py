@@ -12,18 +12,6 @@ from dpinfer.errors import DpinferError
 if TYPE_CHECKING:
     from dpinfer.inference import PosteriorRequest
 
-__all__ = [
-    "EXIT_BUDGET",
-    "EXIT_DONE",
-    "EXIT_FAILED",
-    "EXIT_INTERRUPTED",
-    "EXIT_USAGE",
-    "CommandError",
-    "UsageError",
-    "public_arguments",
-    "reason",
-]
-
 EXIT_DONE = 0  # codes are documented in `dpinfer --help`
 EXIT_FAILED = 1  # codes are documented in `dpinfer --help`
 EXIT_USAGE = 2  # as argparse

@@ -20,8 +20,6 @@ from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.posterior.mixture import in_parts
 
-__all__ = ["ErrorDraws", "ErrorLaw", "MeanScores", "MomentsDraws", "MomentsLaw", "combined", "stratified"]
-
 IntArray = npt.NDArray[np.int64]
 
 _SPREADS, _UNLIKELY = 45, 20.0  # nodes where the log density is so near to its largest

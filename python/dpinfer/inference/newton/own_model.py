@@ -25,9 +25,6 @@ from dpinfer.models.person_model import PersonModel
 from dpinfer.models.whitening import shrink_to_level
 from dpinfer.release import OwnNewtonRelease
 
-__all__ = ["law_of_effects", "own_newton_posterior"]
-
-
 # Draws of the slope: at first, at most, and entries of matrices at most; sets whose differences show the error.
 _DRAWS, _MOST_DRAWS, _MOST_ENTRIES, _SETS = 1000, 32_000, 10_000_000, 8
 _SLOPE_ERROR = 2.0 / 8.0  # squared error of a slope's entry over its level, from eight draws: normal law of scores

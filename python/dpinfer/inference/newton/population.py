@@ -28,8 +28,6 @@ from dpinfer.models.whitening import steady_solve
 from dpinfer.release import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
 from dpinfer.release.newton.regression import PopulationSums
 
-__all__ = ["population_posterior", "residual_prior_variance"]
-
 # Draws of bread and meat in the first of at most so many rounds, each with twice as many (51 200 in the last, memory),
 # until the error of quantiles is below `Tuning.aim`.  Batches show it to 1 / sqrt(2 * 39), 11%.
 _DRAWS, _TRIES, _BATCHES = 200, 9, 40

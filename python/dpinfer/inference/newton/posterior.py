@@ -124,9 +124,6 @@ def _dot(left: FloatArray, right: FloatArray) -> FloatArray:
     return np.asarray(np.sum(left * right, axis=1, keepdims=True))
 
 
-__all__ = ["Mixture", "MixtureError", "mixture_error", "mixture_of", "theta_of_draws"]
-
-
 _LEVELS = np.array([0.05, 0.95])  # ends of 90% intervals: format
 
 

@@ -20,9 +20,6 @@ from dpinfer.mechanism.newton.own_rows import (
 from dpinfer.models import OwnModel
 from dpinfer.models.person_model import PersonModel
 
-__all__ = ["ExpectedScore", "NormalPosterior", "simulate_reach", "simulate_shift"]
-
-
 _ROWS, _GROUPS, _PAIRS = 500, 10, 8  # made-up records, groups of them for the jackknife, pairs of truths
 _PERSONS = 2 * tuning.OWN.draws // tuning.OWN.person_draws  # whose draws are as many as those of a record
 

@@ -26,21 +26,6 @@ from dpinfer.models.adapters import FRAMEWORK_BLOCK
 from dpinfer.models.person_model import PersonModel
 from dpinfer.release.newton.own import OwnNewtonRelease
 
-__all__ = [
-    "MATRIX_BOUND",
-    "PERSONS_STREAM",
-    "CentredScores",
-    "OwnQuery",
-    "OwnRecords",
-    "OwnRows",
-    "PersonScores",
-    "draw_sizes",
-    "earlier_equals",
-    "kernel_scores",
-    "score_matrix",
-    "score_vector",
-]
-
 Words = npt.NDArray[np.uint64]
 
 # A record's slope has a Frobenius norm of at most this times the bound of its squared score.

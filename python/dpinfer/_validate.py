@@ -180,14 +180,12 @@ class DeferredArray:
     """Records that are read when NumPy converts them to an array, which private functions do after the charge.
 
     **Privacy.** Reads no record until then.
-
-    Parameters
-    ----------
-    load : callable
-        Returns the array.
     """
 
-    def __init__(self, load: Callable[[], npt.NDArray[Any]]) -> None:
+    def __init__(
+        self,
+        load: Callable[[], npt.NDArray[Any]],  # returns the array
+    ) -> None:
         self._load = load
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -209,14 +207,11 @@ def known_shape(value: Any) -> tuple[int, ...] | None:
     return tuple(int(size) for size in shape)
 
 
-def warn_of_clamped(argument: str, columns: Sequence[str]) -> None:
-    """Warn that the caller's points for a prediction lie outside of the public bounds of the fit.
-
-    Parameters
-    ----------
-    columns : sequence of str
-        Columns with such points; no warning if there are none.
-    """
+def warn_of_clamped(
+    argument: str,
+    columns: Sequence[str],  # columns with such points; no warning if there are none
+) -> None:
+    """Warn that the caller's points for a prediction lie outside of the public bounds of the fit."""
     if columns:
         warnings.warn(
             f"{argument} has points beyond the public bounds in {', '.join(map(repr, columns))}: they are clamped, as "

@@ -61,19 +61,16 @@ def number_of(value: Any) -> float:
     return plain if isinstance(plain, float) else math.nan
 
 
-def as_values(name: str, values: Any) -> npt.NDArray[np.float64] | list[str | None]:
+def as_values(
+    name: str,  # of the argument, for an error
+    values: Any,
+) -> npt.NDArray[np.float64] | list[str | None]:
     """Return a column of records as an array of numbers if its type is numeric, else of each value's text.
 
     **Privacy.** Reads the records, each by itself: no type is inferred from the values of a list.
 
     Raises RecordError if it cannot be converted to an array with one dimension. Raises OSError if the system refused to
     read it.
-
-    Parameters
-    ----------
-    name : str
-        Of the argument, for an error.
-    values : array-like
     """
     if is_listed(values):
         return list(map(text_of, values))
@@ -114,18 +111,15 @@ def identity_of(value: Any) -> str | None:
         return None
 
 
-def as_identities(name: str, values: Any) -> list[str | None]:
+def as_identities(
+    name: str,  # of the argument, for an error
+    values: Any,
+) -> list[str | None]:
     """Return whose each row is, by :func:`identity_of`.
 
     **Privacy.** Reads the records, each by itself.
 
     Raises RecordError or OSError as :func:`as_values`.
-
-    Parameters
-    ----------
-    name : str
-        Of the argument, for an error.
-    values : array-like
     """
     array = values if is_listed(values) else as_record_array(name, values)
     if isinstance(array, np.ndarray) and array.ndim != 1:

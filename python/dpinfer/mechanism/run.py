@@ -43,23 +43,13 @@ class Algorithm(ABC, Generic[Loaded]):
 
     **Privacy.** Only :meth:`query` reads the records after :meth:`start`, and its result carries its noise; everything
     else is a function of its results and of public numbers.
-
-    Attributes
-    ----------
-    mechanism : str
-        As the ledger and the release name it.
-    n_records : int
-        The public number of records.
-    kept : dict from name to array
-        The trace: arrays with a row for each step, or one row for all, filled by :meth:`update`.
-    state : dict from name to array
-        The start of the next step: never changed in place, only replaced.
     """
 
-    mechanism: str
-    n_records: int
+    mechanism: str  # as the ledger and the release name it
+    n_records: int  # the public number of records
+    # the trace: arrays with a row for each step, or one row for all, filled by :meth:`update`
     kept: dict[str, FloatArray]
-    state: dict[str, FloatArray]
+    state: dict[str, FloatArray]  # the start of the next step: never changed in place, only replaced
     _model: Any
 
     def run_key(self, key: bytes, plan: PrivacyPlan) -> bytes:

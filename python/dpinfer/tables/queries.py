@@ -102,12 +102,7 @@ def counts(
         In (0, inf), for all tables together.
     delta : float
         In [0, 1): 0 for discrete Laplace noise, else Gaussian noise.
-    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
-    ledger : LedgerAccount, optional
-        Charged before the records are looked at, or refused.
-    checkpoint : path-like or RunCheckpoint, optional
-        As of :func:`dpinfer.private_sum`.
-    random_source : RandomSource, optional
+    adjacency, ledger, checkpoint, random_source
         As of :func:`dpinfer.private_sum`.
 
     Raises

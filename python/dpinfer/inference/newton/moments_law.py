@@ -183,28 +183,21 @@ class ErrorLaw:
 
     Given e the score is normal: M e has mean m e and covariance s (|e|**2 I + e e'), with m and s those of M's entries
     given the release.
-
-    Attributes
-    ----------
-    weight, noise, sampled : (K,), (K, d) and (K, d) arrays
-        Weights of nodes of t; given t, the variance of the score and M's eigenvalues as expected above zero.
-    hidden : int
-        Number of directions, the first, in which M is held positive definite.
-    counted : float
-        As many independent draws the last ones were worth after that, as a share.
     """
 
     def __init__(self, law: MomentsLaw) -> None:
         self._law, d = law, len(law.eigenvalues)
-        # Given t: the share that is kept, variances of entries and of scores, the centre's law.
+        # Given nodes of t, (K,) of these weights: the share that is kept, variances of entries, the centre's law, M's
+        # eigenvalues as expected above zero, (K, d), and the variance of the score, (K, d).
         self._kept, self.weight = law.kept, law.weight
         self._entry, self._middle = 0.5 * self._kept * law.noise, float(np.mean(law.eigenvalues))
         self._width = np.sqrt((np.square(law.spreads) + law.noise) / d)
         self.sampled = law.expected(np.full(len(law.kept), np.clip(self._middle, *law.ends)), law.kept)[1]
         self.noise = law.scores.noise + law.scores.sampling * self.sampled
-        # Above the norm of the noise, and two standard deviations more, M has no negative eigenvalue.
+        # In so many directions, the first, M is held positive definite: above the norm of the noise, and two standard
+        # deviations more, it has no negative eigenvalue.
         self.hidden = int(np.count_nonzero(law.eigenvalues < (math.sqrt(2.0 * d) + 2.0) * math.sqrt(law.noise)))
-        self.counted = 1.0
+        self.counted = 1.0  # as many independent draws the last ones were worth after that, as a share
 
     def _centre(self, width: FloatArray, precision: FloatArray, information: FloatArray) -> tuple[FloatArray, ...]:
         """Return the log of the integral of exp(information c - precision c**2 / 2) over c's law, and that of c then.

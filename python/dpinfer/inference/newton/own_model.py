@@ -38,17 +38,15 @@ _CLIPPED = (
 )
 
 
-def own_newton_posterior(release: OwnNewtonRelease, request: OwnNewtonRequest) -> Posterior:
+def own_newton_posterior(
+    release: OwnNewtonRelease,
+    # `n_samples` has no effect: the slope is drawn until the Monte Carlo error of the 5% and 95% quantiles is below 5%
+    # of the posterior standard deviation, at most 32 000 times
+    request: OwnNewtonRequest,
+) -> Posterior:
     """Infer the parameters of a user's own model from the release of its private Newton run.
 
     **Privacy.** Post-processing of an OwnNewtonRelease: it costs nothing.
-
-    Parameters
-    ----------
-    release : OwnNewtonRelease
-    request : OwnNewtonRequest
-        `n_samples` has no effect: the slope is drawn until the Monte Carlo error of the 5% and 95% quantiles is below
-        5% of the posterior standard deviation, at most 32 000 times.
 
     Returns
     -------

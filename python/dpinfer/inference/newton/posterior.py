@@ -330,15 +330,13 @@ def newton_posterior(release: NewtonRelease, request: NewtonRequest) -> Posterio
     return _posterior(release, model, scores, found, prior=name, words=f"{said}.\n{found.words}", variance=variance)
 
 
-def glm_newton_posterior(release: GlmNewtonRelease, request: NewtonRequest) -> Posterior:
+def glm_newton_posterior(
+    release: GlmNewtonRelease,
+    request: NewtonRequest,  # as for a linear regression
+) -> Posterior:
     """Infer the weights from the release of a private Newton run of a logistic, probit or Poisson regression.
 
     **Privacy.** Post-processing of a GlmNewtonRelease: it costs nothing.
-
-    Parameters
-    ----------
-    request : NewtonRequest
-        As for a linear regression.
 
     Returns
     -------

@@ -11,24 +11,13 @@ from dpinfer.inference.newton import tuning
 
 @dataclass(frozen=True, eq=False)
 class BetweenStrata:
-    """The part of the second moments of scores that is between strata, and does not count in a stratified sample.
+    """The part of the second moments of scores that is between strata, and does not count in a stratified sample."""
 
-    Parameters
-    ----------
-    matrix : (d, d) float64
-        Sum over strata of the products of their sums, over their numbers of scores; 0 where noise hides it.
-    shown : (d, d) float64
-        Projection onto the directions in which it stands out.
-    stddev : float
-        Of an entry, by the noise.
-    growth : float
-        n / (n - H), for n scores in H strata: each stratum's own mean is subtracted.
-    """
-
+    # (d, d): sum over strata of the products of their sums, over their numbers of scores; 0 where noise hides it
     matrix: FloatArray
-    shown: FloatArray
-    stddev: float
-    growth: float
+    shown: FloatArray  # (d, d): projection onto the directions in which it stands out
+    stddev: float  # of an entry, by the noise
+    growth: float  # n / (n - H), for n scores in H strata: each stratum's own mean is subtracted
 
     @classmethod
     def of(cls, sums: FloatArray, shares: FloatArray, noise: float, counted: float, n_records: int) -> "BetweenStrata":

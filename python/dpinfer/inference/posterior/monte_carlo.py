@@ -23,23 +23,13 @@ _SMALLEST = 1e-12  # far above rounding, far below any printed digit
 
 @dataclass(frozen=True)
 class MonteCarloError:
-    """Standard errors that come from drawing, not from the records or the privacy noise; 0 without draws.
+    """Standard errors that come from drawing, not from the records or the privacy noise; 0 without draws."""
 
-    Parameters
-    ----------
-    levels : (m,) array
-    quantile : (m, n) array
-        Of the quantiles at these levels, in the model's own space.
-    mean : (n,) array
-        Of the mean, on the unconstrained space.
-    effective_draws : (n,) array
-        Effective number of independent draws of the chain for the quantiles, the fewest over the levels; infinite
-        without draws. If each draw is a distribution, errors are smaller than with as many points.
-    """
-
-    levels: FloatArray
-    quantile: FloatArray
-    mean: FloatArray
+    levels: FloatArray  # (m,)
+    quantile: FloatArray  # (m, n): of the quantiles at these levels, in the model's own space
+    mean: FloatArray  # (n,): of the mean, on the unconstrained space
+    # (n,): effective number of independent draws of the chain for the quantiles, the fewest over the levels; infinite
+    # without draws.  If each draw is a distribution, errors are smaller than with as many points
     effective_draws: FloatArray
 
     def __post_init__(self) -> None:

@@ -36,18 +36,10 @@ class Prior:
 
 
 class MeanScore(Protocol):
-    """A released noisy mean score, and its expectation.
+    """A released noisy mean score, and its expectation."""
 
-    Attributes
-    ----------
-    observed : (n,) array
-    noise : (n, n) array
-        Covariance of the privacy noise.
-    n_records : int
-    """
-
-    observed: FloatArray
-    noise: FloatArray
+    observed: FloatArray  # (n,)
+    noise: FloatArray  # (n, n): covariance of the privacy noise
     n_records: int
 
     def expected(self, truth: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -125,18 +125,15 @@ class AlignedScore:
 
     A few of the sampled points represent all, with weights that keep the mean of the points: the expected clipped
     score is nearly linear in the point.  Made-up rows and random words are the same for every truth.
-
-    Parameters
-    ----------
-    model : OwnModel
-        With a sampler.
-    release : GradientTrace
-        Aligned, split, with a constant preconditioner.
-    first : int
-        First step used.
     """
 
-    def __init__(self, model: OwnModel, release: GradientTrace, first: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        model: OwnModel,  # with a sampler
+        release: GradientTrace,  # aligned, split, with a constant preconditioner
+        first: int,  # first step used
+        rng: np.random.Generator,
+    ) -> None:
         if release.grad_scale is None or release.max_grad_norm is None or release.n_records is None:
             raise ValueError("release must hold grad_scale, max_grad_norm and n_records")
         self._model, self._norm, self._beta = model, release.max_grad_norm, release.grad_scale

@@ -61,20 +61,16 @@ def check_site_request(request: SiteRequest, planned: PlannedRelease) -> None:
         raise ValueError(f"release must be of a BayesianNeuralNetwork, got {type(planned.model).__name__}")
 
 
-def site_posterior(release: SiteRelease, request: SiteRequest) -> Posterior:
+def site_posterior(
+    release: SiteRelease,  # of T steps
+    # whose check the release has passed.  Method "exact" infers the noiseless fixed point from every sum after the
+    # burn-in and mixes q over it, by `n_samples` independent draws (1000); "naive" is q at the last iterate, "averaged"
+    # q at the average mean and average raw precision, over the last half at most.  These two ignore the noise
+    request: SiteRequest,
+) -> Posterior:
     """Return a posterior of the model's parameters from the trace of DP-SEP.
 
     **Privacy.** Post-processing of a SiteRelease: it costs nothing.
-
-    Parameters
-    ----------
-    release : SiteRelease
-        Of T steps.
-    request : SiteRequest
-        Whose check the release has passed.  Method "exact" infers the noiseless fixed point from every sum after the
-        burn-in and mixes q over it, by `n_samples` independent draws (1000); "naive" is q at the last iterate,
-        "averaged" q at the average mean and average raw precision, over the last half at most.  These two ignore the
-        noise.
 
     Notes
     -----

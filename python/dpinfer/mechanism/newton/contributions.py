@@ -30,14 +30,10 @@ class Rows:
     """The records of one run.
 
     **Privacy.** Holds the records.
-
-    Parameters
-    ----------
-    response : (N,) array
     """
 
     native: _native.RegressionRows
-    response: FloatArray
+    response: FloatArray  # (N,)
     by_stratum: Any = None  # returns an iterator over strata: its number, how many rows, and these
 
     @classmethod
@@ -92,17 +88,10 @@ class Query(Protocol):
 
 
 class ReadRecords(ABC):
-    """Checked records that a pass sums, here or elsewhere; the run draws the noise.
+    """Checked records that a pass sums, here or elsewhere; the run draws the noise."""
 
-    Attributes
-    ----------
-    n_rows : int
-        How many there are: private under add/remove adjacency.
-    kinds : (N, 4) array of 64-bit words
-        Hashes of records whose contributions depend on the number of equal ones before them; else none.
-    """
-
-    n_rows: int
+    n_rows: int  # how many there are: private under add/remove adjacency
+    # (N, 4): hashes of records whose contributions depend on the number of equal ones before them; else none
     kinds: npt.NDArray[np.uint64] = np.empty((0, 4), dtype=np.uint64)
     own_noise: ClassVar[bool] = False
     secure: ClassVar[bool] = True

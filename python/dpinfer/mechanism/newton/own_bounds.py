@@ -28,16 +28,14 @@ class MadeUp:
     """Made-up records; each has the random numbers of n_draws responses.
 
     **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    model : OwnModel
-        With a sampler.
-    rng : Generator
-        Public.
     """
 
-    def __init__(self, model: OwnModel, size: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        model: OwnModel,  # with a sampler
+        size: int,
+        rng: np.random.Generator,  # public
+    ) -> None:
         self._model: Any = model
         # As many draws in all: a person has fewer of them.
         self._rows = model.made_up_features(size * (_PERSONS if isinstance(model, PersonModel) else 1), rng)
@@ -67,35 +65,18 @@ _LARGEST_SCORE = 1e50  # its square is finite
 
 @dataclass(frozen=True)
 class SimulatedBounds:
-    """Bounds from simulated records at one point, in coordinates where their information is the identity.
+    """Bounds from simulated records at one point, in coordinates where their information is the identity."""
 
-    Parameters
-    ----------
-    information : (n, n) array
-        Of one made-up record, in the given coordinates.
-    weight_bound, clip, share : float
-        Of :class:`CentredScores` behind ``information ** (-1/2)``.
-    slope : float
-        Mean eigenvalue of the slope of the clipped score.
-    variance_ratio : float
-        Variance of the clipped score over its slope.
-    square : float
-        Mean of |clip(w s)|^2 over clip^2.
-    square_slope : (n,) array
-        Of that in the truth behind ``information ** (-1/2)``.
-    square_variance : float
-        Of a record's, less its mean over draws at the same features.
-    """
-
-    information: FloatArray
+    information: FloatArray  # (n, n): of one made-up record, in the given coordinates
+    # weight_bound, clip, share: of :class:`CentredScores` behind ``information ** (-1/2)``
     weight_bound: float
     clip: float
     share: float
-    slope: float
-    variance_ratio: float
-    square: float
-    square_slope: FloatArray
-    square_variance: float
+    slope: float  # mean eigenvalue of the slope of the clipped score
+    variance_ratio: float  # variance of the clipped score over its slope
+    square: float  # mean of |clip(w s)|^2 over clip^2
+    square_slope: FloatArray  # (n,): of that in the truth behind ``information ** (-1/2)``
+    square_variance: float  # of a record's, less its mean over draws at the same features
 
 
 def symmetric_inverse_root(matrix: FloatArray) -> FloatArray:
@@ -107,27 +88,15 @@ def symmetric_inverse_root(matrix: FloatArray) -> FloatArray:
 
 def simulate_bounds(
     model: OwnModel,
-    theta: FloatArray,
-    unit: FloatArray,
+    theta: FloatArray,  # (n,)
+    unit: FloatArray,  # (n,): units of the coordinates: the prior's standard deviations
     *,
-    noise: float,
+    noise: float,  # noise multiplier of all measurements together
     n_records: int,
-    rng: np.random.Generator,
-    n_rows: int,
+    rng: np.random.Generator,  # public
+    n_rows: int,  # made-up records
 ) -> SimulatedBounds:
     """Choose bounds by the predicted variance of one measurement, on made-up records at `theta`.
-
-    Parameters
-    ----------
-    theta : (n,) array
-    unit : (n,) array
-        Units of the coordinates: the prior's standard deviations.
-    noise : float
-        Noise multiplier of all measurements together.
-    rng : Generator
-        Public.
-    n_rows : int
-        Made-up records.
 
     Notes
     -----
@@ -196,18 +165,10 @@ def _simulated_scores(model: OwnModel, theta: FloatArray, rng: np.random.Generat
 
 @dataclass(frozen=True)
 class NormalPosterior:
-    """The normal posterior that one mean of scores gives if the expected score is linear.
+    """The normal posterior that one mean of scores gives if the expected score is linear."""
 
-    Parameters
-    ----------
-    spread : (n, n) array
-        L with covariance L L', in the coordinates of the transformed score.
-    gain : (n, n) array
-        From a shift of the mean score to that of the posterior's centre, in units of L.
-    """
-
-    spread: FloatArray
-    gain: FloatArray
+    spread: FloatArray  # (n, n): L with covariance L L', in the coordinates of the transformed score
+    gain: FloatArray  # (n, n): from a shift of the mean score to that of the posterior's centre, in units of L
 
     @classmethod
     def of(cls, slope: FloatArray, covariance: FloatArray, prior_precision: FloatArray) -> "NormalPosterior":
@@ -293,22 +254,15 @@ class ExpectedScore:
 
 
 def simulate_reach(
-    score: ExpectedScore, theta: FloatArray, step: FloatArray, released: FloatArray, margin: float
+    score: ExpectedScore,
+    theta: FloatArray,  # (n,): where the step begins
+    step: FloatArray,  # (n,): of theta
+    released: FloatArray,  # (n,): the released score at theta
+    margin: float,  # margin of the released score over the expected one along the step, for a longer step
 ) -> float:
     """Return the factor of a step at whose end the expected score equals the released one.
 
     **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    theta : (n,) array
-        Where the step begins.
-    step : (n,) array
-        Of theta.
-    released : (n,) array
-        The released score at theta.
-    margin : float
-        Margin of the released score over the expected one along the step, for a longer step.
 
     Returns
     -------
@@ -326,30 +280,17 @@ def simulate_reach(
 
 
 def simulate_shift(
-    model: OwnModel,
-    theta: FloatArray,
-    slope_point: FloatArray,
-    transform: FloatArray,
+    model: OwnModel,  # with a sampler
+    theta: FloatArray,  # (n,): where scores are measured
+    slope_point: FloatArray,  # (n,): where their slope was
+    transform: FloatArray,  # (n, n): of the scores
     bounds: SimulatedBounds,
     posterior: NormalPosterior,
-    rng: np.random.Generator,
+    rng: np.random.Generator,  # public
 ) -> float:
     """Return the mean square of the shift of the posterior's centre by curvature, in posterior variances.
 
     **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    model : OwnModel
-        With a sampler.
-    theta : (n,) array
-        Where scores are measured.
-    slope_point : (n,) array
-        Where their slope was.
-    transform : (n, n) array
-        Of the scores.
-    rng : Generator
-        Public.
 
     Returns
     -------

@@ -24,17 +24,11 @@ class ClippedScores(OwnQuery):
     With s = transform grad log p(y | x, theta) and h = clip(s): h / clip, the symmetric part of h s' cut to a Frobenius
     norm of `matrix_bound` and over it, and a one at the place of the norm of s among the edges.  A part of 0 is left
     out.
-
-    Parameters
-    ----------
-    model, theta, transform
-        As in :class:`OwnQuery`.
-    score_part, matrix_part, count_part : float
-        Of the budget; they sum to 1.
     """
 
     clip: float
     matrix_bound: float
+    # score_part, matrix_part, count_part: of the budget; they sum to 1
     score_part: float
     matrix_part: float
     count_part: float
@@ -83,15 +77,7 @@ _VARIANCE_RATIO = 1.0  # the variance of a clipped score is at most its slope: c
 class ClippedNewton(OwnSteps):
     """A run of a model without a sampler: norms are clipped, and counted.
 
-    Parameters
-    ----------
-    model, plan, n_records
-        As in :class:`OwnSteps`.
-
-    Raises
-    ------
-    Exception
-        Any error of the model's code on simulated records at the prior's mean: nothing is spent yet.
+    Made-up records at the prior's mean come first: whatever the model's code raises there is raised, and nothing spent.
     """
 
     def __post_init__(self) -> None:

@@ -195,15 +195,7 @@ class OwnSteps(ABC):
 class OwnNewton(OwnSteps):
     """A run of a model with a sampler.
 
-    Parameters
-    ----------
-    model, plan, n_records
-        As in :class:`OwnSteps`.
-
-    Raises
-    ------
-    Exception
-        Whatever the model's code raises on made-up records at the prior's mean: nothing is spent yet.
+    Made-up records at the prior's mean come first: whatever the model's code raises there is raised, and nothing spent.
     """
 
     _number: int = 0

@@ -21,17 +21,9 @@ _STEP = 1e-3  # of differences, in units that one record tells to about 1: float
 
 @dataclass(frozen=True, eq=False)
 class OwnScores(OwnQuery):
-    """The score g = transform grad log p(y | x, theta).
+    """The score g = transform grad log p(y | x, theta)."""
 
-    Parameters
-    ----------
-    model, theta, transform
-        As in :class:`OwnQuery`.
-    bound : float
-        On a record's norm.
-    """
-
-    bound: float
+    bound: float  # on a record's norm
 
     @property
     def max_norm(self) -> float:
@@ -77,17 +69,7 @@ class OwnCurvatures(OwnScores):
 class OwnPopulation(PopulationNewton):
     """One run: the steps of the model's own target find the place, and clipped scores that nothing centres measure.
 
-    Parameters
-    ----------
-    plan, n_records
-        As in :class:`PopulationNewton`.
-    response_scale, n_units
-        None.
-
-    Raises
-    ------
-    Exception
-        Whatever the model's code raises on made-up records at the prior's mean: nothing is spent yet.
+    Made-up records at the prior's mean come first: whatever the model's code raises there is raised, and nothing spent.
     """
 
     def __post_init__(self) -> None:

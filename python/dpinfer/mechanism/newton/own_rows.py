@@ -129,27 +129,16 @@ class OwnRecords(ReadRecords):
     """Records in memory, as passes read them.
 
     **Privacy.** Holds the records.
-
-    Parameters
-    ----------
-    features : (N, p) array
-    response : (N,) array, or (N, max_rows) of persons
-    drawn : bool
-        Whether contributions draw responses.
-    n_threads : int
-        For compiled scores.
-    numbers : (N,) array, optional
-        Numbers of earlier records equal to each, if further records are elsewhere.
     """
 
     def __init__(
         self,
-        features: npt.NDArray[np.floating],
-        response: FloatArray,
+        features: npt.NDArray[np.floating],  # (N, p)
+        response: FloatArray,  # (N,), or (N, max_rows) of persons
         *,
-        drawn: bool = True,
-        n_threads: int = 1,
-        numbers: Any = None,
+        drawn: bool = True,  # whether contributions draw responses
+        n_threads: int = 1,  # for compiled scores
+        numbers: Any = None,  # (N,): numbers of earlier records equal to each, if further records are elsewhere
     ) -> None:
         make = partial(OwnRows.of, numbers=numbers) if drawn else OwnRows.without_draws
         self._rows = make(features, response, n_threads)
@@ -207,20 +196,13 @@ def score_matrix(left: FloatArray, right: FloatArray, bound: float) -> FloatArra
 
 @dataclass(frozen=True, eq=False)
 class OwnQuery(ABC):
-    """Sums of the user's function of each record, in transformed coordinates.
-
-    Parameters
-    ----------
-    theta : (n,) array
-        Unconstrained.
-    transform : (n, n) array
-    """
+    """Sums of the user's function of each record, in transformed coordinates."""
 
     block: ClassVar[int] = _BLOCK
 
     model: OwnModel
-    theta: FloatArray
-    transform: FloatArray
+    theta: FloatArray  # (n,): unconstrained
+    transform: FloatArray  # (n, n)
 
     @property
     @abstractmethod
@@ -276,12 +258,7 @@ class CentredScores(OwnQuery):
     With s = transform grad log p(y | x, theta), its draws s' under the model, w = min(1, weight_bound / mean |s'|^2):
     h = clip(w s) + cut(mean over other draws of w s' - clip(w s')), clip to `clip` and cut to `share` times that; J is
     the symmetric part of the mean of clip(w s') s''; v = |clip(w s)|^2 less its mean over the same draws, over clip^2.
-    A part of weight 0 is left out.
-
-    Parameters
-    ----------
-    model, theta, transform
-        As in :class:`OwnQuery`; the model has a sampler.
+    A part of weight 0 is left out.  The model has a sampler.
     """
 
     clip: float

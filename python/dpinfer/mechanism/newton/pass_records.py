@@ -39,17 +39,10 @@ from dpinfer.models.survey_weights import MOST_STRATA
 
 @dataclass(frozen=True)
 class NoisySum:
-    """A released sum.
+    """A released sum."""
 
-    Parameters
-    ----------
-    values : (length,) array
-    stddev : float
-        Standard deviation of the noise in each value.
-    """
-
-    values: FloatArray
-    stddev: float
+    values: FloatArray  # (length,)
+    stddev: float  # standard deviation of the noise in each value
 
 
 class Passes:
@@ -57,23 +50,16 @@ class Passes:
 
     Everything between two passes is a function of earlier releases. So the state of a run is the list of its
     released sums, and a resumed run repeats the same public arithmetic up to its last pass.
-
-    Parameters
-    ----------
-    records : ReadRecords or SiloRecords
-        Silos have their own noise.
-    max_rows : float
-        Bound on a contribution in units of one row's bound: for a unit, more than 1.
     """
 
     def __init__(
         self,
         private: PrivateRun,
         plan: NewtonPlan,
-        records: Any,
+        records: Any,  # silos have their own noise
         *,
         report: ProgressCallback,
-        max_rows: float = 1.0,
+        max_rows: float = 1.0,  # bound on a contribution in units of one row's bound: for a unit, more than 1
     ) -> None:
         self._private, self._plan, self._report = private, plan, report
         self._records, self._max_rows = records, max_rows
@@ -143,23 +129,16 @@ class MemoryRecords(ReadRecords):
     """Records in memory, or in a memory map.
 
     **Privacy.** Holds the records.
-
-    Parameters
-    ----------
-    features : (N, p) array of float64 or float32, or SparseFeatures
-    response : (N,) array
-    on_cuda : bool
-        Whether passes are made on a GPU, which gets a copy.
     """
 
     def __init__(
         self,
-        features: FloatArray | npt.NDArray[np.float32] | SparseFeatures,
-        response: FloatArray,
+        features: FloatArray | npt.NDArray[np.float32] | SparseFeatures,  # (N, p)
+        response: FloatArray,  # (N,)
         *,
         intercept: bool,
         n_threads: int,
-        on_cuda: bool = False,
+        on_cuda: bool = False,  # whether passes are made on a GPU, which gets a copy
     ) -> None:
         self._features, self._response, self.n_rows = features, response, len(features)
         self._rows = Rows.of(features, response, intercept=intercept, n_threads=n_threads, on_cuda=on_cuda)

@@ -68,23 +68,13 @@ class Coordinates:
 
 @dataclass
 class PopulationNewton:
-    """One run of a regression; it shares `_bread` and `_measure` with runs of a user's own model.
+    """One run of a regression; it shares `_bread` and `_measure` with runs of a user's own model."""
 
-    Parameters
-    ----------
-    model : GeneralizedLinearModel
-        With a `score_link`.
-    response_scale : float or None
-        Of a linear regression.
-    n_units : int, optional
-        Number of protected units, each with all of its rows: scores are then those of units.
-    """
-
-    model: Any
+    model: Any  # with a `score_link`
     plan: NewtonPlan
     n_records: int
-    response_scale: float | None
-    n_units: int | None = None
+    response_scale: float | None  # of a linear regression
+    n_units: int | None = None  # number of protected units, each with all of its rows: scores are then those of units
 
     def __post_init__(self) -> None:
         self.d = int(self.model.n_coef)

@@ -51,13 +51,6 @@ class UnitParts(ReadRecords):
     private as the records.  Each call first compares the part with its first content, so that no unit is in two parts
     of a pass (docs/derivations/units.md).
 
-    Parameters
-    ----------
-    check : callable
-        Returns checked (features, response, unit) of a block.
-    read : callable
-        Returns :class:`ReadRecords` from rows sorted by their units, and the numbers of equal records, or None.
-
     Raises
     ------
     RecordError
@@ -65,7 +58,11 @@ class UnitParts(ReadRecords):
     """
 
     def __init__(
-        self, records: Records, check: Callable[..., Arrays], read: Callable[[Arrays, Any], ReadRecords]
+        self,
+        records: Records,
+        check: Callable[..., Arrays],  # returns checked (features, response, unit) of a block
+        # returns :class:`ReadRecords` from rows sorted by their units, and the numbers of equal records, or None
+        read: Callable[[Arrays, Any], ReadRecords],
     ) -> None:
         self._parts, self._public = records, (check, read)
         found = records.each_part(_look_at_part, *self._public, secrets.token_bytes(_NAME_BYTES))
@@ -180,15 +177,13 @@ def _read_persons(model: PersonModel, n_threads: int, rows: Arrays, numbers: Any
 
 
 def persons_of(
-    model: PersonModel, features: npt.NDArray[Any], response: FloatArray, unit: npt.NDArray[Any]
+    model: PersonModel,
+    # features, response, unit: (rows, p), (rows,), (rows,): those of a person one after the other
+    features: npt.NDArray[Any],
+    response: FloatArray,
+    unit: npt.NDArray[Any],
 ) -> tuple[FloatArray, FloatArray]:
-    """Return persons (N, 1 + max_rows p), the number of rows first, and their responses (N, max_rows).
-
-    Parameters
-    ----------
-    features, response, unit : (rows, p), (rows,) and (rows,) arrays
-        Those of a person one after the other.
-    """
+    """Return persons (N, 1 + max_rows p), the number of rows first, and their responses (N, max_rows)."""
     p = len(model.columns)
     starts = np.flatnonzero(np.concatenate(([True], unit[1:] != unit[:-1])))
     counts = np.diff(np.append(starts, len(unit)))

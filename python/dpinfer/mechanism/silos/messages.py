@@ -57,15 +57,13 @@ def pack(kind: str, **content: Any) -> bytes:
     return b"".join((_MAGIC, len(header).to_bytes(8, "little"), header, *blobs))
 
 
-def unpack(message: bytes, model: Model | None = None) -> Message:
+def unpack(
+    message: bytes,
+    model: Model | None = None,  # that of the session, which queries refer to
+) -> Message:
     """Return the argument of :func:`pack`.
 
     Raises SiloError if it is not a message.
-
-    Parameters
-    ----------
-    model : Model, optional
-        That of the session, which queries refer to.
     """
     start = len(_MAGIC) + 8
     if message[: len(_MAGIC)] != _MAGIC or len(message) < start:

@@ -31,22 +31,16 @@ _TAG_BYTES = 32  # HMAC-SHA256: format
 
 
 class Session:
-    """A session with all sites: keys first, then a masked sum and its opening for each pass.
+    """A session with all sites: keys first, then a masked sum and its opening for each pass."""
 
-    Parameters
-    ----------
-    log : Path, optional
-        A folder, for a file of each site's messages.
-
-    Attributes
-    ----------
-    secure : bool
-        Whether every site declares its noise secure.
-    present : list of int
-        How many sites took part in each pass.
-    """
-
-    def __init__(self, line: Line, task: Task, terms: Terms, n_passes: int, log: Path | None = None) -> None:
+    def __init__(
+        self,
+        line: Line,
+        task: Task,
+        terms: Terms,
+        n_passes: int,
+        log: Path | None = None,  # a folder, for a file of each site's messages
+    ) -> None:
         self._line, self._task, self._terms, self._n_passes = line, task, terms, n_passes
         self._alive = list(range(terms.n_sites))
         self.transcripts = [Transcript(None if log is None else log / f"site-{place}.jsonl") for place in self._alive]
@@ -54,8 +48,8 @@ class Session:
         self._shares: list[list[bytes]] = []
         # Vectors and tags of a pass that is about to be opened, by place: it is opened for these sites or not at all.
         self._given: dict[int, Any] = {}
-        self.secure = False
-        self.present: list[int] = []
+        self.secure = False  # whether every site declares its noise secure
+        self.present: list[int] = []  # how many sites took part in each pass
 
     def open(self) -> None:
         """Send the task to all sites, and exchange their keys.  Nothing is charged yet, and no records are read.

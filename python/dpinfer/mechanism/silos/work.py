@@ -94,16 +94,10 @@ class Task:
 
 
 class Work(ABC):
-    """A task at a site.
-
-    Attributes
-    ----------
-    n_passes : int
-    event, adjacency, delta
-        Terms of its charge.
-    """
+    """A task at a site."""
 
     n_passes: int
+    # event, adjacency, delta: terms of its charge
     event: Event
     adjacency: Adjacency
     delta: float

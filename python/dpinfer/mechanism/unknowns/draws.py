@@ -25,15 +25,9 @@ from dpinfer.mechanism.sources.row_source import Records, RowSource
 
 
 class RankedColumn(ABC):
-    """A column of numbers; NaN is a missing value and is left out.
+    """A column of numbers; NaN is a missing value and is left out."""
 
-    Parameters
-    ----------
-    size : int
-        Values that are not missing.
-    """
-
-    size: int
+    size: int  # values that are not missing
 
     @abstractmethod
     def below(self, edges: FloatArray) -> IntArray:

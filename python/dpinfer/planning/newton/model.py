@@ -268,18 +268,14 @@ class _Geometry:
         """Return E[factor w z z'] of the reference records, (d, d)."""
         return _weighted(self.design @ self.transform.T, self.bound, factor)
 
-    def widening(self, optimum: FloatArray, prior: FloatArray, information: FloatArray) -> FloatArray:
-        """Return the widths of the weights over those without privacy.
-
-        Parameters
-        ----------
-        optimum : (d, d) array
-            Covariance of the whitened weights about the truth, of the score's noise and of sampling.
-        prior : (d, d) array
-            Prior precision of the whitened weights.
-        information : (d, d) array
-            Precision of the weights without privacy.
-        """
+    def widening(
+        self,
+        # (d, d): covariance of the whitened weights about the truth, of the score's noise and of sampling
+        optimum: FloatArray,
+        prior: FloatArray,  # (d, d): prior precision of the whitened weights
+        information: FloatArray,  # (d, d): precision of the weights without privacy
+    ) -> FloatArray:
+        """Return the widths of the weights over those without privacy."""
         private = self.transform.T @ np.linalg.inv(np.linalg.inv(optimum) + prior) @ self.transform
         return np.asarray(np.sqrt(np.diag(private) / np.diag(np.linalg.inv(information))))
 

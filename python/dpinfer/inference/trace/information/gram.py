@@ -209,22 +209,14 @@ def gram_posterior(
 
 
 class _Scores:
-    """Points of the records' score h given an information matrix, the weights' trace and a noise variance.
-
-    Parameters
-    ----------
-    level : float
-        The noise variance.
-    prior_variance : float
-        Of a weight, over the noise variance.
-    information, mean_noise : (p, p) arrays
-    """
+    """Points of the records' score h given an information matrix, the weights' trace and a noise variance."""
 
     def __init__(
         self,
         trace: GramTrace,
-        level: float,
-        prior_variance: float,
+        level: float,  # the noise variance
+        prior_variance: float,  # of a weight, over the noise variance
+        # information, mean_noise: (p, p)
         information: FloatArray,
         mean_noise: FloatArray,
         rng: np.random.Generator,

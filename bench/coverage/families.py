@@ -15,7 +15,6 @@ import argparse
 import json
 import math
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ import numpy.typing as npt
 
 import dpinfer as dpi
 from dpinfer.formulas.own_families import OwnRegression
-from dpinfer.testing import InsecureRNG
-from real_responses import HIGH, LOW, NORMAL, TABLES, Cell, means_of, real_population, simulated_population, table, tell
+from real_responses import TABLES, Cell, compared, means_of, real_population, simulated_population, table, tell
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -130,24 +128,9 @@ def run_cell(family: str, true: bool, cell: Cell, runs: int) -> dict[str, Any]:
     plan = dpi.plan_newton(model, target_epsilon=cell.epsilon, target_delta=1e-6, n_records=n, target="population")
     for index in range(runs):
         rows = np.random.default_rng([SEED, cell.index, 2, index]).integers(len(y), size=n)
-        estimate, stddev = estimated(model, X[rows], y[rows], truth)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            release = dpi.run_newton(
-                model, X[rows], y[rows], plan=plan, n_records=n, n_threads=1,
-                random_source=InsecureRNG(1000 * cell.index + index),
-            )  # fmt: skip
-            posterior = dpi.noise_aware_posterior(release)
-        low, high = (model.unconstrain(end) if family != "probit" else end for end in posterior.interval(0.9))
-        found.append(
-            {
-                "covered": float(np.mean((low <= truth) & (truth <= high))),
-                "without": float(np.mean(np.abs(estimate - truth) <= NORMAL * stddev)),
-                "width": float(np.median(0.5 * (high - low) / (NORMAL * stddev))),
-                "off": float(np.median(np.abs(0.5 * (low + high) - estimate) / stddev)),
-                "flagged": bool(posterior.diagnostics.warnings) or posterior.diagnostics.n_unresolved > 0,
-            }
-        )
+        own = estimated(model, X[rows], y[rows], truth)
+        seed, turn = 1000 * cell.index + index, model.unconstrain if family != "probit" else np.asarray
+        found.append(compared(model, X[rows], y[rows], truth, own, plan, seed, turn)[2])
     return {"index": cell.index, "family": family, "true": true, "source": cell.source, "n": n, "d": truth.size,
             "epsilon": cell.epsilon, "runs": found}  # fmt: skip
 
@@ -164,15 +147,13 @@ def report(folder: Path, listed: bool) -> None:
         ("model true", lambda item: item["true"]),
         ("model wrong", lambda item: not item["true"]),
     ):
-        tell(name, [means[item["index"]] for item in results if chosen(item)], LOW, HIGH)
+        tell(name, [means[item["index"]] for item in results if chosen(item)])
     for item in results if listed else []:
         row = means[item["index"]]
         model = "true" if item["true"] else "-"
-        print(
-            f"{item['index']:3d} {item['family'][:12]:12s} {item['source'][:16]:16s} {model:4s} "
-            f"d={item['d']:2d} N={item['n']:5d} eps={item['epsilon']:.2f}: {row['covered']:.3f}; {row['width']:.2f}; "
-            f"without {row['without']:.3f}; flagged {row['flagged']:.2f}"
-        )
+        print(f"{item['index']:3d} {item['family'][:12]:12s} {item['source'][:16]:16s} {model:4s} d={item['d']:2d} N="
+              f"{item['n']:5d} eps={item['epsilon']:.2f}: {row['covered']:.3f}; {row['width']:.2f}; without "
+              f"{row['without']:.3f}; flagged {row['flagged']:.2f}")  # fmt: skip
 
 
 def main() -> None:

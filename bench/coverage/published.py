@@ -166,10 +166,8 @@ def slope(runs: int) -> None:
             cut = Found(np.clip(found.low, -10, 10), np.clip(found.high, -10, 10), found.flagged, found.chosen)
             told = f"{table.covered(2.0)}  {table.width:5.2f}   {cut.covered(2.0)}  {cut.width:5.2f}"
             told += f" ({SLOPE_WITHOUT[n]:.2f})  {cut.flagged:.2f}  {cut.chosen}"
-            print(
-                f"{epsilon:<4g} {n:5d}  {erm:.3f} {erm_width:5.2f}   {repro:.3f} {repro_width:5.2f}    {told}",
-                flush=True,
-            )
+            rivals = f"{erm:.3f} {erm_width:5.2f}   {repro:.3f} {repro_width:5.2f}"
+            print(f"{epsilon:<4g} {n:5d}  {rivals}    {told}", flush=True)
 
 
 def clamped_slope(beta: float) -> float:

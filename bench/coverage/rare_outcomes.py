@@ -14,14 +14,14 @@ import argparse
 import itertools
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize, special
 
 import dpinfer as dpi
-from dpinfer.testing import InsecureRNG
-from real_responses import NORMAL, fitted
+from real_responses import compared, fitted, means_of
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -44,26 +44,21 @@ def intercept(family: str, events: float) -> float:
     return float(optimize.brentq(excess, -15.0, 5.0))
 
 
-def one_run(family: str, events: float, size: int, epsilon: float, target: str, seed: int) -> tuple[float, ...]:
-    """Return coverage, coverage of the intercept, width, distance from the estimate, whether something was said."""
+def one_run(family: str, events: float, size: int, epsilon: float, target: str, seed: int) -> dict[str, Any]:
+    """Return numbers of one run beside those without privacy, and whether the intercept is covered."""
     rng = np.random.default_rng(seed)
     truth = np.append(SLOPES, intercept(family, events))
     X = rng.normal(size=(size, SLOPES.size))
     eta = X @ truth[:-1] + truth[-1]
     y = (rng.random(size) < special.expit(eta)).astype(float) if family == "binomial" else rng.poisson(np.exp(eta))
     y = np.asarray(y, dtype=np.float64)
-    estimate, error = fitted(family, np.column_stack((X, np.ones(size))), y)
+    own = fitted(family, np.column_stack((X, np.ones(size))), y)
     kind = dpi.models.LogisticRegression if family == "binomial" else dpi.models.PoissonRegression
     model = kind(SLOPES.size, fit_intercept=True, prior_scale=10.0)
     plan = dpi.plan_newton(model, target_epsilon=epsilon, target_delta=DELTA, n_records=size, target=target)
-    release = dpi.run_newton(model, X, y, plan=plan, n_records=size, random_source=InsecureRNG(seed), n_threads=1)
-    posterior = dpi.noise_aware_posterior(release)
-    low, high = posterior.interval(0.9)
-    inside = (low <= truth) & (truth <= high)
-    said = bool(posterior.diagnostics.warnings) or posterior.diagnostics.n_unresolved > 0
-    width = np.median((high - low) / (2.0 * NORMAL * error))
-    off = np.median(np.abs(0.5 * (low + high) - estimate) / error)
-    return float(inside.mean()), float(inside[-1]), float(width), float(off), float(said)
+    _, posterior, told = compared(model, X, y, truth, own, plan, seed)
+    low, high = posterior.interval(0.9)[:, -1]
+    return told | {"intercept": low <= truth[-1] <= high}
 
 
 def main() -> None:
@@ -77,20 +72,14 @@ def main() -> None:
     for family in arguments.family:
         cells = itertools.product(EVENTS[family], SIZES, EPSILONS)
         for index, (events, size, epsilon) in enumerate(cells):
-            found = np.array(
-                [one_run(family, events, size, epsilon, arguments.target, seed) for seed in range(arguments.runs)]
-            )
-            covered, alone, _, _, said = found.mean(axis=0)
-            stderr = found[:, 0].std(ddof=1) / math.sqrt(arguments.runs)
-            width, off = np.median(found[:, 2:4], axis=0)
-            print(
-                f"{family:8s} events {events:<5g} N {size:5d} eps {epsilon:3g}: {covered:.3f} +- {stderr:.3f}, "
-                f"intercept {alone:.2f}; width {width:.2f}; off {off:.2f}; said {said:.2f}",
-                flush=True,
-            )
+            made = [one_run(family, events, size, epsilon, arguments.target, seed) for seed in range(arguments.runs)]
+            told, alone = means_of(made), np.mean([run["intercept"] for run in made])
+            print(f"{family:8s} events {events:<5g} N {size:5d} eps {epsilon:3g}: {told['covered']:.3f} +- "
+                  f"{told['error']:.3f}, intercept {alone:.2f}; width {told['width']:.2f} +- {told['width_error']:.2f};"
+                  f" off {told['off']:.2f}; said {told['flagged']:.2f}", flush=True)  # fmt: skip
             known = "told" if min(events, 1.0) * size * epsilon > HIDDEN * 2.0 * math.sqrt(2.0 * 14.0) else "hidden"
             half = "unseen" if index % 2 else "seen"
-            pooled.setdefault((known, half), []).append((covered, width, said))
+            pooled.setdefault((known, half), []).append((told["covered"], told["width"], told["flagged"]))
     for (known, half), rows in sorted(pooled.items()):
         values = np.array(rows)
         print(

@@ -19,7 +19,6 @@ import json
 import math
 import subprocess
 import tempfile
-import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,7 @@ from scipy import special
 import dpinfer as dpi
 from dpinfer.mechanism import Clusters, Units
 from dpinfer.models import SurveyWeights
-from dpinfer.testing import InsecureRNG
-from real_responses import NORMAL, TABLES, Cell, means_of, real_population, simulated_population, table, tell
+from real_responses import TABLES, Cell, compared, means_of, real_population, simulated_population, table, tell
 
 SEED = 20_261_124
 CELLS, STRATIFIED = 90, 24
@@ -149,9 +147,8 @@ def run_survey(survey: Survey, runs: int, *, of_rows: bool = False) -> dict[str,
     truth, _ = estimated(cell.family, X, y, weights, np.arange(len(y)))
     most, sd = LARGEST * (2.0 if strata else 1.2), float(weights.std())
     given = SurveyWeights(most, 1.0, sd, strata) if survey.weighted or strata else None
-    model = getattr(dpi.models, KINDS[cell.family])(
-        X.shape[1], fit_intercept=True, prior_scale=10.0, survey_weights=given
-    )
+    kind = getattr(dpi.models, KINDS[cell.family])
+    model = kind(X.shape[1], fit_intercept=True, prior_scale=10.0, survey_weights=given)
     n_units = max(cell.n_records // m, 500)
     n = n_units * m if of_rows else n_units
     plan = dpi.plan_newton(
@@ -164,28 +161,11 @@ def run_survey(survey: Survey, runs: int, *, of_rows: bool = False) -> dict[str,
         chosen, factor = sampled(survey, stratum, n_units, rng)
         rows, where = (chosen[:, None] * m + np.arange(m)).ravel(), stratum[chosen]
         cluster, w = np.repeat(np.arange(len(chosen)), m), weights[rows] * np.repeat(factor, m)
-        estimate, stddev = estimated(cell.family, X[rows], y[rows], w, cluster, where if strata else None)
-        _, ignoring = estimated(cell.family, X[rows], y[rows], w, cluster)
+        own = estimated(cell.family, X[rows], y[rows], w, cluster, where if strata else None)
         response = np.column_stack((y[rows], w, np.repeat(where, m))[: 3 if strata else 2]) if given else y[rows]
         whose = Clusters(cluster) if of_rows else Units(cluster, max_rows=float(m)) if m > 1 else None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            release = dpi.run_newton(
-                model, X[rows], response, plan=plan, n_records=n, n_threads=1,
-                random_source=InsecureRNG(1000 * cell.index + index), unit=whose, **options,
-            )  # fmt: skip
-            posterior = dpi.noise_aware_posterior(release)
-        low, high = posterior.interval(0.9)[:, : truth.size]
-        found.append(
-            {
-                "covered": float(np.mean((low <= truth) & (truth <= high))),
-                "without": float(np.mean(np.abs(estimate - truth) <= NORMAL * stddev)),
-                "width": float(np.median(0.5 * (high - low) / (NORMAL * stddev))),
-                "ignoring": float(np.mean(ignoring / stddev)),
-                "off": float(np.median(np.abs(0.5 * (low + high) - estimate) / stddev)),
-                "flagged": bool(posterior.diagnostics.warnings) or posterior.diagnostics.n_unresolved > 0,
-            }
-        )
+        settings, seed = {"n_records": n, "unit": whose, **options}, 1000 * cell.index + index
+        found.append(compared(model, X[rows], response, truth, own, plan, seed, **settings)[2])
     return {"index": cell.index, "epsilon": cell.epsilon, "source": cell.source, "family": cell.family, "runs": found,
             "n": n_units * m, "d": truth.size, "weighted": survey.weighted, "rows": m, "strata": strata}  # fmt: skip
 
@@ -207,13 +187,10 @@ def report(folder: Path, listed: bool) -> None:
     if listed:
         for item in results:
             row = means_of(item["runs"])
-            ignoring = np.mean([run.get("ignoring", math.nan) for run in item["runs"]])
-            print(
-                f"{item['index']:3d} {item['family']:8s} {item['source'][:16]:16s} {'w' if item['weighted'] else '-'} "
-                f"m={item['rows']:2d} H={item.get('strata', 0):2d} d={item['d']} N={item['n']:5d} "
-                f"eps={item['epsilon']:.2f}: {row['covered']:.3f}; {row['width']:.2f}, ignoring strata {ignoring:.2f}; "
-                f"without {row['without']:.3f}; flagged {row['flagged']:.2f}"
-            )
+            print(f"{item['index']:3d} {item['family']:8s} {item['source'][:16]:16s} {'w' if item['weighted'] else '-'}"
+                  f" m={item['rows']:2d} H={item.get('strata', 0):2d} d={item['d']} N={item['n']:5d} eps="
+                  f"{item['epsilon']:.2f}: {row['covered']:.3f}; {row['width']:.2f}; without {row['without']:.3f}; "
+                  f"flagged {row['flagged']:.2f}")  # fmt: skip
 
 
 def check() -> None:

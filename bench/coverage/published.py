@@ -92,9 +92,9 @@ class Found:
         inside = (self.low <= truth) & (truth <= self.high)
         return f"{inside.mean():.3f} +- {max(inside.std(), 0.5 / inside.size) / math.sqrt(inside.size):.3f}"
 
-    @property
-    def width(self) -> float:
-        return float(np.mean(self.high - self.low))
+    def width(self, unit: float = 1.0) -> str:
+        wide = (self.high - self.low) / unit
+        return f"{wide.mean():5.2f} +- {wide.std() / math.sqrt(wide.size):.2f}"
 
 
 def epsilon_of(mu: float) -> float:
@@ -164,7 +164,7 @@ def slope(runs: int) -> None:
             table = Found(*of_table(lambda rng, n=n: simulate(rng, n), **cell), 0.0, "")
             found = fit_cell(lambda rng, n=n: simulate(rng, n), model, 0, **cell)
             cut = Found(np.clip(found.low, -10, 10), np.clip(found.high, -10, 10), found.flagged, found.chosen)
-            told = f"{table.covered(2.0)}  {table.width:5.2f}   {cut.covered(2.0)}  {cut.width:5.2f}"
+            told = f"{table.covered(2.0)}  {table.width()}   {cut.covered(2.0)}  {cut.width()}"
             told += f" ({SLOPE_WITHOUT[n]:.2f})  {cut.flagged:.2f}  {cut.chosen}"
             rivals = f"{erm:.3f} {erm_width:5.2f}   {repro:.3f} {repro_width:5.2f}"
             print(f"{epsilon:<4g} {n:5d}  {rivals}    {told}", flush=True)
@@ -217,7 +217,7 @@ def newton(runs: int) -> None:
         found = fit_cell(lambda rng, n=n: simulate(rng, n), model, 1, **cell)
         # The precision of the second feature given the first.
         least = 2.0 * stats.norm.ppf(0.5 + LEVEL / 2.0) * 2.0 / math.sqrt(n * (2.0 - 0.25))
-        told = f"{found.covered(1.0)}  {found.width / least:.2f}  {found.chosen}"
+        told = f"{found.covered(1.0)}  {found.width(least)}  {found.chosen}"
         print(f"{n:5d}  {corrected:.3f}      {uncorrected:.3f}         {told}", flush=True)
 
 

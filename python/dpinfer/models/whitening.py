@@ -225,13 +225,8 @@ def moments_of_means(
     # means, stddev: (n,): noisy means of the features, and the standard deviation of their noise
     means: FloatArray,
     stddev: FloatArray,
-) -> FloatArray:
+) -> FloatArray:  # (n + 1, n + 1): positive semidefinite, singular where `moments` is but for the constant
     """Return the second moments with the given means that lie nearest to the declared moments.
-
-    Returns
-    -------
-    (n + 1, n + 1) array
-        Positive semidefinite, singular where `moments` is but for the constant.
 
     Notes
     -----

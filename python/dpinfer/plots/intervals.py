@@ -90,17 +90,12 @@ def posterior(
 
 def select_parameters(
     posterior: "Posterior", parameters: Sequence[str] | None = None, *, max_parameters: int = 40, sort: str = "given"
-) -> npt.NDArray[np.intp]:
+) -> npt.NDArray[np.intp]:  # (n_rows,): indices into ``posterior.names``
     """Return the rows that :func:`posterior` draws, in its order.
 
     Raises TypeError or ValueError if a name is unknown or an argument is out of range.
 
     `posterior`, `parameters`, `max_parameters` and `sort` are as for :func:`posterior`.
-
-    Returns
-    -------
-    (n_rows,) int array
-        Indices into ``posterior.names``.
     """
     check_integer("max_parameters", max_parameters, 1)
     check_choice("sort", sort, _SORTS)

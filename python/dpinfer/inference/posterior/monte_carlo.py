@@ -47,15 +47,10 @@ class MonteCarloError:
 
 def effective_draws(
     series: FloatArray,  # (S, m)
-) -> FloatArray:
+) -> FloatArray:  # (m,): at most S log10(S); S for a series that does not change
     """Return how many independent draws the mean of each series is worth, (m,) for one chain (S, m) of S >= 4 draws.
 
     **Privacy.** Post-processing only.
-
-    Returns
-    -------
-    (m,) array
-        At most S log10(S); S for a series that does not change.
 
     Notes
     -----

@@ -48,14 +48,10 @@ def predictive_mean(
     model: GeneralizedLinearModel,
     X: npt.ArrayLike,  # (n_points, n_features)
     theta: FloatArray,  # (draws, n): unconstrained parameters
-) -> FloatArray:
+) -> FloatArray:  # (n_points,)
     """Average E[y | theta, x] over draws of theta, in chunks of bounded memory.
 
     **Privacy.** Post-processing; `X` are the caller's own points.
-
-    Returns
-    -------
-    (n_points,) array
     """
     points = check_float_array("X", X, (None, model.n_features))
     result = np.empty(points.shape[0])
@@ -121,14 +117,10 @@ def draw_records(
     points: FloatArray | int,  # (P, n_features), or int
     rng: np.random.Generator,
     units: Units | None = None,  # of points and responses, if they are not the model's
-) -> FloatArray:
+) -> FloatArray:  # (S, P) responses, or records that are numbers; (S, P, n_features) for a mixture
     """Draw one set of records from each row of theta.
 
     **Privacy.** Post-processing; `points` are the caller's own.
-
-    Returns
-    -------
-    (S, P) array of responses or of records that are numbers; (S, P, n_features) for a mixture
     """
     sets: list[FloatArray] = []
     if units is not None and not isinstance(points, int):

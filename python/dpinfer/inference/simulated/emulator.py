@@ -223,12 +223,8 @@ def ratio_draws(
     stddev: float,  # of the noise in the diagonal of `released`; beside it 1 / sqrt(2) of that
     size: int,
     rng: np.random.Generator,
-) -> FloatArray:
+) -> FloatArray:  # (size, n, n)
     """Draw the matrix R with released = R simulated, near the identity.
-
-    Returns
-    -------
-    (size, n, n) array
 
     Notes
     -----

@@ -259,15 +259,10 @@ def simulate_reach(
     step: FloatArray,  # (n,): of theta
     released: FloatArray,  # (n,): the released score at theta
     margin: float,  # margin of the released score over the expected one along the step, for a longer step
-) -> float:
+) -> float:  # at least 1
     """Return the factor of a step at whose end the expected score equals the released one.
 
     **Privacy.** Reads no records.
-
-    Returns
-    -------
-    float
-        At least 1.
     """
     direction = released / max(float(np.linalg.norm(released)), TINY)
     wanted, reach = float(direction @ released) - margin, 1.0
@@ -287,15 +282,10 @@ def simulate_shift(
     bounds: SimulatedBounds,
     posterior: NormalPosterior,
     rng: np.random.Generator,  # public
-) -> float:
+) -> float:  # 0 if it is not distinguished from zero by three jackknife errors
     """Return the mean square of the shift of the posterior's centre by curvature, in posterior variances.
 
     **Privacy.** Reads no records.
-
-    Returns
-    -------
-    float
-        0 if it is not distinguished from zero by three jackknife errors.
 
     Notes
     -----

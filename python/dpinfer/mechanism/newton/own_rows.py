@@ -173,16 +173,12 @@ def score_vector(values: FloatArray, bound: float) -> FloatArray:
     return np.asarray(values * np.minimum(1.0, bound / (score_norms(values) + TINY)))
 
 
-def score_matrix(left: FloatArray, right: FloatArray, bound: float) -> FloatArray:
+def score_matrix(left: FloatArray, right: FloatArray, bound: float) -> FloatArray:  # (n (n + 1) / 2, B)
     """Return svec of the symmetric part of each record's mean over draws of left right', cut to a Frobenius norm.
 
     Parameters
     ----------
     left, right : (n, m, B) arrays
-
-    Returns
-    -------
-    (n (n + 1) / 2, B) array
     """
     n, draws, size = left.shape
     first, second = np.triu_indices(n)
@@ -377,14 +373,8 @@ def kernel_scores(
     seeds: Words,
     stream: int,
     n_threads: int = 1,
-) -> FloatArray:
-    """Return transformed scores at `theta` of persons' draws at `truth`, then of their own responses where given.
-
-    Returns
-    -------
-    (n, person_draws (+ 1), B) array
-        Zero where a score is not finite.
-    """
+) -> FloatArray:  # (n, person_draws (+ 1), B): zero where a score is not finite
+    """Return transformed scores at `theta` of persons' draws at `truth`, then of their own responses where given."""
     kernel = _person_kernel(model.family, model.max_rows, len(model.columns), model.slope, model.n_nodes)
     point = model.natural(theta)
     return kernel.scores(

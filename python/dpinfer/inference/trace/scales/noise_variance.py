@@ -54,13 +54,8 @@ def with_variance_prior(
     # the residuals
     excess: FloatArray,
     excess_variance: FloatArray,
-) -> Nodes:
+) -> Nodes:  # with one node for each such coordinate; its Hessian still over the information
     """Replace the last coordinate's nodes, about v, by a normal in rho: the trace's likelihood times the prior.
-
-    Returns
-    -------
-    Nodes
-        With one node for each such coordinate; its Hessian still over the information.
 
     Notes
     -----

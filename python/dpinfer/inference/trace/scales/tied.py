@@ -41,15 +41,10 @@ def fisher_tied_nodes(
     optimum: tuple[FloatArray, FloatArray] | None = None,
     correct: bool = True,  # whether to correct for clipping and for the second-order effect of the iterate's excursions
     n_threads: int = 0,
-) -> Nodes:
+) -> Nodes:  # with the Hessian h = eta I(optimum) at every node
     """Integrate the tied posterior of Fisher-scaled traces, corrected for clipping and for the bend of the loss.
 
     Raises NumericalError if a scale vanished, or the quadrature did not converge for some coordinate.
-
-    Returns
-    -------
-    Nodes
-        With the Hessian h = eta I(optimum) at every node.
 
     Notes
     -----

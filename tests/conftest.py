@@ -113,12 +113,12 @@ SHORT_CHAINS = ("unit/cli", "unit/estimators", "unit/fitting", "unit/formulas", 
 
 @pytest.fixture(scope="module", autouse=True)
 def short_chains(request):
-    """A fourth of the draws of a full Hessian, which take a third of such tests, converged or not."""
+    """A tenth of the draws of a full Hessian, which take a third of such tests, converged or not."""
     if not request.path.relative_to(Path(__file__).parent).as_posix().startswith(SHORT_CHAINS):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        for module, name, fewer in ((posteriors, "_MODEL_DRAWS", 50), (posteriors, "_MODEL_WARMUP", 25)):
+        for module, name, fewer in ((posteriors, "_MODEL_DRAWS", 20), (posteriors, "_MODEL_WARMUP", 10)):
             assert getattr(module, name) > fewer
             patch.setattr(module, name, fewer)
         patch.setattr(under_model, "_LARGEST_RHAT", np.inf)

@@ -10,7 +10,7 @@ from scipy import special, stats
 import dpinfer as dpi
 from dpinfer.accounting import GaussianEvent, NonPrivateEvent
 from dpinfer.errors import NumericalError, ReleaseFormatError
-from dpinfer.inference.newton import checks, moments_law, tuning
+from dpinfer.inference.newton import checks, tuning
 from dpinfer.inference.newton import posterior as newton_posterior
 from dpinfer.inference.newton import scores as scores_module
 from dpinfer.inference.newton.checks import prior_conflict
@@ -139,8 +139,9 @@ def test_drawn_errors_have_the_law_of_the_prior_weighted_by_release_and_scores(s
     np.testing.assert_array_less(np.abs(sums.mean(axis=0) - expected), 5.0 * np.hypot(error, spread))
 
 
-FEWER = {"_MOST": 8, "_OFFSETS": 5, "_COARSE": (2.4, 1.6), "_RESOLVED": 3}  # were tried, and taken back
-FINER = {"_MOST": 2, "_OFFSETS": 12, "_COARSE": (0.8, 0.5), "_RESOLVED": 8}
+# Were tried, and taken back.
+FEWER = {"nodes_apart": 8, "offsets": 5, "lengths_apart": (2.4, 1.6), "resolved": 3}
+FINER = {"nodes_apart": 2, "offsets": 12, "lengths_apart": (0.8, 0.5), "resolved": 8}
 
 
 @pytest.mark.pinned  # of such releases about one in ten needs them
@@ -165,8 +166,7 @@ def test_nodes_of_proposals_are_as_many_as_quantiles_need(monkeypatch):
 
     def quantiles(nodes):
         with monkeypatch.context() as changed:
-            for name, value in nodes.items():
-                changed.setattr(moments_law, name, value)
+            changed.setattr(tuning, "TUNING", dataclasses.replace(tuning.TUNING, **nodes))
             errors = ErrorDraws(law)
             errors.hidden = 0  # matrices of any sign: wider laws
             found = [scores.given(errors.draw(512, 32, rng), rng) for _ in range(12)]

@@ -160,13 +160,9 @@ def show(name: str, epsilon: float, runs: list[Run]) -> None:
     each = np.array([(one.off.max(), np.median(one.widths)) for one in runs]).T
     off, widths = ("{:.2f} +- {:.2f}".format(*median_and_error(part)) for part in each)
     doubts = np.mean([one.doubts_scale for one in runs])
-    print(
-        f"| {name} | {TABLES[name][3]} | {runs[0].widths.size} | {epsilon:g} | {runs[0].method} | {len(runs)} | "
-        f"{held} | {naive} | {robust} | {sigma} | {off} | {widths} | "
-        f"{np.median(errors):.3f}, {np.max(errors):.3f} | {doubts:.2f} | {np.median(whole):.2f}; {np.median(own):.2f}, "
-        f"{own.max():.2f} |",
-        flush=True,
-    )
+    print(f"| {name} | {TABLES[name][3]} | {runs[0].widths.size} | {epsilon:g} | {runs[0].method} | {len(runs)} | "
+          f"{held} | {naive} | {robust} | {sigma} | {off} | {widths} | {np.median(errors):.3f}, {np.max(errors):.3f} | "
+          f"{doubts:.2f} | {np.median(whole):.2f}; {np.median(own):.2f}, {own.max():.2f} |", flush=True)  # fmt: skip
 
 
 def main() -> None:
@@ -179,10 +175,8 @@ def main() -> None:
     parser.add_argument("--coefficient", help="compare this one alone")
     parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
-    print(
-        "| table | N | coefficients | eps | method | runs | coverage | without the noise | HC0 | sigma | off | width | "
-        "MCSE | false scale | seconds |"
-    )
+    print("| table | N | coefficients | eps | method | runs | coverage | without the noise | HC0 | sigma | off | "
+          "width | MCSE | false scale | seconds |")  # fmt: skip
     print("|---" * 15 + "|")
     cells = [(name, epsilon) for name in arguments.only for epsilon in arguments.epsilons]
     tasks = [(*cell, k, Path(os.environ["DPINFER_DATA"]), arguments) for cell in cells for k in range(arguments.runs)]

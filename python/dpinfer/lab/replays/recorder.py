@@ -217,12 +217,14 @@ def replace_everywhere(
 @contextlib.contextmanager
 def _replace_all(pairs: Iterable[tuple[Callable[..., Any], Callable[..., Any]]]) -> Iterator[None]:
     calls = [(function, _call_of(function, substitute)) for function, substitute in pairs]
-    _swap(calls)
+    before = dict(sys.modules)
+    changed = _swap(calls, before)
     try:
         yield
     finally:
-        # A module that was imported meanwhile has the substitutes.
-        _swap([(call, function) for function, call in calls])
+        # A module that was imported meanwhile has the substitutes, too.
+        imported = {name: module for name, module in sys.modules.items() if before.get(name) is not module}
+        _swap([(call, function) for function, call in calls], changed | imported)
 
 
 def _call_of(function: Callable[..., Any], substitute: Callable[..., Any]) -> Callable[..., Any]:
@@ -234,16 +236,18 @@ def _call_of(function: Callable[..., Any], substitute: Callable[..., Any]) -> Ca
     return call
 
 
-def _swap(pairs: Sequence[tuple[Any, Any]]) -> None:
-    """Put the second of each pair wherever a module has the first."""
+def _swap(pairs: Sequence[tuple[Any, Any]], modules: dict[str, ModuleType]) -> dict[str, ModuleType]:
+    """Put the second of each pair wherever a module has the first, and return the modules that had one."""
     instead = {id(one): other for one, other in pairs}
-    there = frozenset(instead)
-    for name, module in list(sys.modules.items()):
+    there, changed = frozenset(instead), {}
+    for name, module in modules.items():
         # Most modules have none: few names are looked at one by one.
         if (name == "dpinfer" or name.startswith("dpinfer.")) and not there.isdisjoint(map(id, vars(module).values())):
+            changed[name] = module
             matching = [(key, id(value)) for key, value in vars(module).items() if id(value) in instead]
             for attribute, place in matching:
                 setattr(module, attribute, instead[place])
+    return changed
 
 
 def _native_modules() -> list[ModuleType]:

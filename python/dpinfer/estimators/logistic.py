@@ -177,10 +177,6 @@ class BayesianLogisticRegression(Classifier):
     expectation: str | None
     recipe: str | None
     accountant: AccountantName
-    approximation: str
-    hessian: str
-    burn_in: str | float | int
-    prior: Any
     prior_scale: float
 
     def __init__(

@@ -23,7 +23,9 @@ from dpinfer.accounting.rdp import rdp_epsilon
 
 DELTA = 1e-5
 SAMPLING = [(0.5, 20), (0.1, 100), (0.01, 1), (0.01, 1000), (1e-3, 3000)]
-REGIMES = [*itertools.product([0.7, 1.0, 2.0, 20.0], SAMPLING), (5.0, (0.9, 10)), (0.5, (0.02, 30))]
+# The least and the most noise with each sampling, and two between in turn.
+ENDS, BETWEEN = itertools.product([0.7, 20.0], SAMPLING), zip([1.0, 2.0, 1.0, 2.0, 1.0], SAMPLING, strict=True)
+REGIMES = [*ENDS, *BETWEEN, (5.0, (0.9, 10)), (0.5, (0.02, 30))]
 FAILING = (1.0, 0.3, 2000)
 
 

@@ -1,15 +1,19 @@
-"""Runs of every private mechanism with a fixed, insecure key: what they release is compared with releases.json.
+"""Runs of every private mechanism with a fixed, insecure key: what they release is compared with files.
 
-Records are exact binary fractions made from integers, so that they are the same on every machine.
+Private Newton runs have a file of their own, newton.json.  Records are exact binary fractions made from integers, so
+that they are the same on every machine.
 
-    python -m tests.golden.cases        # writes releases.json anew: only where a release is meant to change
+    python -m tests.golden.cases releases newton     # writes these files anew: only where a release is meant to change
 """
 
 import hashlib
+import itertools
 import json
 import math
 import pathlib
+import sys
 from collections.abc import Callable
+from dataclasses import fields, replace
 
 import numpy as np
 from scipy import special
@@ -29,7 +33,7 @@ from tests.reference.plain_streams import plain_streams
 
 N = 1100  # two blocks of rows: two threads share them
 KEY = bytes(range(32))
-STORED = pathlib.Path(__file__).with_name("releases.json")
+STORED = {name: pathlib.Path(__file__).with_name(f"{name}.json") for name in ("releases", "newton")}
 
 Arrays = dict[str, np.ndarray]
 GLMS = {
@@ -141,6 +145,23 @@ def _sites(name, options):
             random_source=InsecureRNG(4), **settings,
         )  # fmt: skip
         return site_trace(release)
+
+    return run
+
+
+def _newton(name, target):
+    def run(n_threads):
+        X, y = regression_records(name, 3)
+        model = GLMS[name](3)
+        scale = {"response_scale": 2.0} if name == "linear" else {}
+        # The noise multiplier follows from the accountant, whose last digits are not those of the mechanism.
+        planned = dpi.plan_newton(model, target_epsilon=2.0, target_delta=1e-5, n_records=N, target=target)
+        release = dpi.run_newton(
+            model, X, y, plan=replace(planned, noise_multiplier=round(planned.noise_multiplier, 1)), n_records=N,
+            n_threads=n_threads, random_source=InsecureRNG(12), **scale,
+        )  # fmt: skip
+        own = {field.name: getattr(release, field.name) for field in fields(release)}
+        return {name: value for name, value in own.items() if isinstance(value, np.ndarray)}
 
     return run
 
@@ -317,6 +338,12 @@ def make_cases() -> dict[str, Callable[[int], Arrays]]:
     return cases
 
 
+def make_newton() -> dict[str, Callable[[int], Arrays]]:
+    """Return private Newton runs, as `make_cases`."""
+    pairs = itertools.product(("linear", "logistic"), ("model", "population"))
+    return {f"{name}, {target}": _newton(name, target) for name, target in pairs}
+
+
 def elementary_functions() -> str:
     """Return a hash of what this machine's libraries make of a few numbers: equal bits of a release rest on these.
 
@@ -353,7 +380,11 @@ def stored_digest(run: Callable[[int], Arrays]) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    found = {name: stored_digest(run) for name, run in make_cases().items()}
-    sums = {name: digest(run(1))["hash"] for name, run in make_sums().items()}
-    stored = {"elementary functions": elementary_functions(), "sums": sums, "releases": found}
-    STORED.write_text(json.dumps(stored, indent=0) + "\n", encoding="utf-8")
+    for file in sys.argv[1:]:
+        runs, sums = (make_cases(), make_sums()) if file == "releases" else (make_newton(), {})
+        stored = {
+            "elementary functions": elementary_functions(),
+            "sums": {name: digest(run(1))["hash"] for name, run in sums.items()},
+            "releases": {name: stored_digest(run) for name, run in runs.items()},
+        }
+        STORED[file].write_text(json.dumps(stored, indent=0) + "\n", encoding="utf-8")

@@ -15,15 +15,15 @@ def streams_of_steps():
     """Noise of the query, as in every run outside of the tests."""
 
 
-CASES = cases.make_cases()
-SUMS = cases.make_sums()
-STORED = json.loads(cases.STORED.read_text(encoding="utf-8"))
-SAME_LIBRARIES = cases.elementary_functions() == STORED["elementary functions"]
+CASES, NEWTON, SUMS = cases.make_cases(), cases.make_newton(), cases.make_sums()
+STORED, STORED_NEWTON = (json.loads(cases.STORED[name].read_text(encoding="utf-8")) for name in ("releases", "newton"))
+FUNCTIONS = cases.elementary_functions()
 
 
 def test_every_case_is_stored():
     assert set(STORED["releases"]) == set(CASES)
     assert set(STORED["sums"]) == set(SUMS)
+    assert set(STORED_NEWTON["releases"]) == set(NEWTON)
 
 
 @pytest.mark.parametrize(("name", "n_threads"), [(name, 1 + i % 3) for i, name in enumerate(SUMS)])
@@ -33,19 +33,29 @@ def test_sum(name, n_threads):
 
 @pytest.mark.parametrize(("name", "n_threads"), [(name, 1 + i % 3) for i, name in enumerate(CASES)])
 def test_release(name, n_threads):
+    compare(CASES[name], STORED, name, n_threads)
+
+
+@pytest.mark.parametrize(("name", "n_threads"), [(name, 1 + i % 3) for i, name in enumerate(NEWTON)])
+def test_private_newton(name, n_threads):
+    """A query follows from the noisy sums before it, so that the smallest change of a run shows in all later ones."""
+    compare(NEWTON[name], STORED_NEWTON, name, n_threads)
+
+
+def compare(run, file, name, n_threads):
     """By the byte where elementary functions have the stored bits; to 1e-9 of the numbers' size everywhere.
 
     The latter with noise of the steps alone: a query that differs in a last digit has other noise.
     """
-    stored = STORED["releases"][name]
+    stored = file["releases"][name]
     with plain_streams():
-        found = cases.digest(CASES[name](n_threads))
+        found = cases.digest(run(n_threads))
     assert set(found["probes"]) == set(stored["probes"])
     for array, (probe, size) in stored["probes"].items():
         assert abs(found["probes"][array][0] - probe) <= 1e-9 * size, array
         assert found["probes"][array][1] == pytest.approx(size, rel=1e-9), array
-    if SAME_LIBRARIES:
-        assert cases.digest(CASES[name](n_threads))["hash"] == stored["hash"]
+    if file["elementary functions"] == FUNCTIONS:
+        assert cases.digest(run(n_threads))["hash"] == stored["hash"]
 
 
 def test_the_smallest_change_is_seen():

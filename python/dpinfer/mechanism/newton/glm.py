@@ -5,6 +5,7 @@ model without a scale. Other runs learn their coordinates here too.
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -171,6 +172,11 @@ _DECLARED_FLOOR = 1e-3  # of the eigenvalues of the declared correlations: toler
 class NoisySums(Protocol):
     """The passes of a run, or their expectation in a plan."""
 
+    plan: NewtonPlan
+
+    def leave_out(self, passes: Collection[int]) -> None:
+        """Leave out later passes; measurements get their shares."""
+
     def noisy_sum(self, phase: str, query: Query) -> NoisySum:
         """Release a sum over all records."""
 
@@ -220,10 +226,10 @@ def _first_coordinates(model: GeneralizedLinearModel, moments: FloatArray) -> tu
 
 
 def _declared_moments(
-    model: GeneralizedLinearModel, plan: NewtonPlan, passes: NoisySums, n_records: int
+    model: GeneralizedLinearModel, passes: NoisySums, n_records: int
 ) -> tuple[dict[str, FloatArray], FloatArray]:
     """Make the pass for the means, where the plan has one; return its arrays and the moments to begin with, (d, d)."""
-    if not plan.indices("means"):
+    if not passes.plan.indices("means"):
         return {}, model.design_moments
     d, n = model.n_coef, model.n_features
     declared = np.asarray(model.feature_moments, dtype=np.float64)
@@ -235,15 +241,29 @@ def _declared_moments(
     return arrays, moments_of_means(declared, values[:n] * units[:n], stddev * units[:n])[:d, :d]
 
 
-def learn_geometry(model: GeneralizedLinearModel, plan: NewtonPlan, passes: NoisySums, n_records: int) -> Geometry:
-    """Make the plan's passes for means and second moments."""
+def _is_white(moments: ShrunkenMoments, stddev: float) -> bool:
+    """Return whether coordinates need no other round: the matrix is near a multiple of the identity, and its noise small."""
+    mean = float(np.mean(moments.eigenvalues))
+    noise = math.sqrt(2.0 * moments.eigenvalues.size) * stddev
+    least = float(moments.eigenvalues[0]) - moments.floor
+    return least >= tuning.TUNING.white * mean and noise <= tuning.TUNING.white_noise * mean
+
+
+def learn_geometry(model: GeneralizedLinearModel, passes: NoisySums, n_records: int) -> Geometry:
+    """Make the passes for means and second moments: no more rounds than the coordinates need.
+
+    Notes
+    -----
+    docs/derivations/private-newton.md, "Rounds that stop".  The last round stays where no later pass releases a matrix.
+    """
     d = model.n_coef
-    means, declared = _declared_moments(model, plan, passes, n_records)
+    means, declared = _declared_moments(model, passes, n_records)
     transform, trace = _first_coordinates(model, declared)
     transforms, matrices, stddevs, bounds = [], [], [], []
-    rounds = plan.indices("geometry")
+    left = passes.plan.indices("geometry")
+    kept = 0 if {"slope", "bread"} & set(passes.plan.phases) else 1
     ahead = Onward(transform, np.zeros((d, d)), None)
-    for index in rounds:
+    while left:
         bound = math.sqrt(tuning.TUNING.bound * trace)
         released = passes.noisy_sum("geometry", SecondMoments(transform, bound))
         noisy, stddev = smat(released.values, d) / n_records, released.stddev / n_records
@@ -253,7 +273,10 @@ def learn_geometry(model: GeneralizedLinearModel, plan: NewtonPlan, passes: Nois
         bounds.append(bound)
         shrunken = shrink_moments(noisy, stddev, trace)
         ahead = onward(shrunken, ahead.foretold * mallows_moment(d, bound), ahead.wanted)
-        if index != rounds[-1]:
+        if len(left) > kept + 1 and passes.plan.stops and _is_white(shrunken, stddev):
+            passes.leave_out(left[1 : len(left) - kept])
+        left = passes.plan.indices("geometry")[len(matrices) :]
+        if left:
             transform, trace = ahead.transform @ transform, shrunken.whitened_trace
     arrays = {
         **means,
@@ -315,7 +338,6 @@ class GlmNewton:
     """
 
     model: GeneralizedLinearModel
-    plan: NewtonPlan
     n_records: int
 
     def __post_init__(self) -> None:
@@ -326,7 +348,7 @@ class GlmNewton:
         """Make the passes up to the measurements."""
         counts, law = self._count_scales(passes)
         self.coarse = self._grid_for(law)
-        geometry = learn_geometry(self.model, self.plan, passes, self.n_records)
+        geometry = learn_geometry(self.model, passes, self.n_records)
         transform, bound = geometry.transform, geometry.bound
         design, start = self._design(transform, geometry.moments.matrix, law)
         sizes = np.sqrt(self.model.second_moments)
@@ -338,7 +360,7 @@ class GlmNewton:
             position=start,
             prior_mean=np.zeros(self.model.n_coef),
         )
-        residual = self.fine.clipped(max(self._clip("localise", bound, law), self._reach(law)))
+        residual = self.fine.clipped(max(self._clip("localise", passes.plan, bound, law), self._reach(law)))
         steps = self._take_steps("localise", passes, (transform, bound), localiser, residual)
         arrays = {**counts, **geometry.arrays, **{f"localise_{name}": value for name, value in steps.items()}}
         slope = localiser.law.mean(self.coarse, self.coarse.information)
@@ -351,7 +373,7 @@ class GlmNewton:
         transform = geometry.transform
         forth, radius = self._measured_coordinates(geometry, localiser, residual)
         localiser, transform = localiser.in_coordinates(forth, tuning.TUNING.trusted), forth @ transform
-        residual = self._residual("measure", radius, localiser.law)
+        residual = self.fine.clipped(self._clip("measure", passes.plan, radius, localiser.law))
         measured = self._take_steps("measure", passes, (transform, radius), localiser, residual)
         steepest = localiser.law.largest(self.fine, residual.slope, tuning.TUNING.steepest)
         residual = residual.with_slope_at_most(max(steepest, _FLATTEST * residual.slope_bound))
@@ -388,7 +410,7 @@ class GlmNewton:
 
     def _count_scales(self, passes: Passes) -> tuple[dict[str, FloatArray | float], PredictorLaw]:
         """Return the released shares of the counts' octaves, and the predictor's law that fits them best."""
-        if not self.plan.indices("scale"):
+        if not passes.plan.indices("scale"):
             return {"counts": np.empty(0), "counts_stddev": 0.0, "edges": np.empty(0)}, _FIRST_LAW
         released = passes.noisy_sum("scale", LogScaleCounts(_EDGES))
         counts, stddev = released.values / self.n_records, released.stddev / self.n_records
@@ -414,9 +436,9 @@ class GlmNewton:
         constant = np.asarray(np.linalg.solve(transform.T, constant), dtype=np.float64)
         return NormalDesign.of_moments(moments, constant), law.loc * constant
 
-    def _clip(self, phase: str, bound: float, law: PredictorLaw) -> float:
-        information = sum(self.plan.shares[index] for index in self.plan.indices(phase))
-        noise = self.plan.noise_multiplier / math.sqrt(information) * bound / self.n_records
+    def _clip(self, phase: str, plan: NewtonPlan, bound: float, law: PredictorLaw) -> float:
+        information = sum(plan.shares[index] for index in plan.indices(phase))
+        noise = plan.noise_multiplier / math.sqrt(information) * bound / self.n_records
         return best_clip(self.coarse, self.model.response, law, noise, self.n_records)
 
     def _reach(self, law: PredictorLaw) -> float:
@@ -427,9 +449,6 @@ class GlmNewton:
         if self.model.response != "count":
             return 0.0
         return tuning.TUNING.misplaced * law.mean(self.coarse, np.gradient(self.coarse.mean, self.coarse.spacing))
-
-    def _residual(self, phase: str, bound: float, law: PredictorLaw) -> ClippedResidual:
-        return self.fine.clipped(self._clip(phase, bound, law))
 
     def _take_steps(
         self,
@@ -443,7 +462,7 @@ class GlmNewton:
         transform, bound = coordinates
         expected = ExpectedResidual(self.coarse, residual.clip)
         positions, scores, stddevs = [], [], []
-        for _ in self.plan.indices(phase):
+        for _ in passes.plan.indices(phase):
             position = localiser.position
             query = ClippedScores(transform, bound, transform.T @ position, self.link, residual)
             released = passes.noisy_sum(phase, query)

@@ -10,7 +10,6 @@ from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import LogScaleCounts, RobustScores
 from dpinfer.mechanism.newton.glm import learn_geometry, prior_in
 from dpinfer.mechanism.newton.pass_records import Passes
-from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import LinearRegression
 from dpinfer.models.clipping import chi_mean, huber_slope, huber_variance, mallows_mean
 from dpinfer.models.whitening import steady_inverse, steady_solve
@@ -169,7 +168,6 @@ class LinearNewton:
     """One run: its releases so far, and its current state."""
 
     model: LinearRegression
-    plan: NewtonPlan
     n_records: int
     response_scale: float
 
@@ -177,7 +175,7 @@ class LinearNewton:
         """Make the plan's passes and return the arrays of the release."""
         counts = self._count_scales(passes)
         spread = spread_of_counts(np.asarray(counts["counts"]), np.asarray(counts["edges"]))
-        geometry = learn_geometry(self.model, self.plan, passes, self.n_records)
+        geometry = learn_geometry(self.model, passes, self.n_records)
         transform, bound = geometry.transform, geometry.bound
         tracker = Tracker(
             moments=geometry.moments.matrix,
@@ -190,13 +188,13 @@ class LinearNewton:
             n_records=self.n_records,
             mean_weight=mallows_mean(transform.shape[0], bound),
         )
-        for step, index in enumerate(self.plan.indices("localise")):
+        for step, index in enumerate(passes.plan.indices("localise")):
             # Residuals of records of a rare category are far larger than others', and move a score by a clip at most.
             least = min(spread, tuning.TUNING.largest_clip * tracker.spread) * tuning.TUNING.clip_decay**step
             tracker.add(self._score(passes, index, transform, bound, tracker, least))
-        for index in self.plan.indices("measure"):
+        for index in passes.plan.indices("measure"):
             tracker.add(self._score(passes, index, transform, bound, tracker))
-        measured = {"n_measured": len(self.plan.indices("measure")), "response_scale": self.response_scale}
+        measured = {"n_measured": len(passes.plan.indices("measure")), "response_scale": self.response_scale}
         return {**counts, **geometry.arrays, **_trace(tracker.steps), **measured}
 
     def _count_scales(self, passes: Passes) -> dict[str, FloatArray | float]:
@@ -221,7 +219,7 @@ class LinearNewton:
         weight = clip * bound * math.sqrt(tuning.TUNING.scale_weight) / max(centre, 1.0 - centre)
         coefficients = transform.T @ tracker.position
         query = RobustScores(transform, bound, coefficients, clip=clip, unit=unit, centre=centre, scale_weight=weight)
-        released = passes.noisy_sum(self.plan.phases[index], query)
+        released = passes.noisy_sum(passes.plan.phases[index], query)
         values, stddev = released.values / self.n_records, released.stddev / self.n_records
         return ScoreStep(tracker.position, values[:-1], stddev, clip, float(values[-1]) / weight, stddev / weight, unit)
 

@@ -7,7 +7,7 @@ Gaussian (docs/derivations/private-newton.md).  Integers have the same sum for a
 
 import copy
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -61,7 +61,7 @@ class Passes:
         report: ProgressCallback,
         max_rows: float = 1.0,  # bound on a contribution in units of one row's bound: for a unit, more than 1
     ) -> None:
-        self._private, self._plan, self._report = private, plan, report
+        self._private, self.plan, self._report = private, plan, report
         self._records, self._max_rows = records, max_rows
         self._key = private.key
         self._next = 0
@@ -71,7 +71,7 @@ class Passes:
 
     def _restore(self, saved: Mapping[str, FloatArray]) -> None:
         names = {f"pass_{index}" for index in range(self._done)}
-        if self._done > self._plan.n_passes or set(saved) - {SESSION} != names:
+        if self._done > self.plan.n_passes or set(saved) - {SESSION} != names:
             raise CheckpointError("the checkpoint is damaged: its arrays are not those of this run")
         self._released = {name: saved[name] for name in names}
 
@@ -79,9 +79,14 @@ class Passes:
         state: dict[str, FloatArray] = self._records.state()
         return self._released | state
 
+    def leave_out(self, passes: Collection[int]) -> None:
+        """Leave out later passes, by what was released before; silos share noise that their plan fixes."""
+        if not self._records.own_noise:
+            self.plan = self.plan.without(passes)
+
     def noise_multiplier(self, index: int) -> float:
         """Return the noise of a pass in units of the bound on a row's contribution."""
-        return self._max_rows * self._plan.noise_multipliers[index]
+        return self._max_rows * self.plan.noise_multipliers[index]
 
     def noisy_sum(self, phase: str, query: Query) -> NoisySum:
         """Release a sum over all records.
@@ -96,10 +101,10 @@ class Passes:
             The plan's name of this pass.
         """
         index = self._next
-        if index >= self._plan.n_passes or self._plan.phases[index] != phase:
+        if index >= self.plan.n_passes or self.plan.phases[index] != phase:
             raise RuntimeError(f"pass {index} is not one of the plan's {phase!r} passes")
         self._next += 1
-        multiplier = self._plan.noise_multipliers[index]
+        multiplier = self.plan.noise_multipliers[index]
         # Contributions of whole units are clipped to their own norm; sums of rows to that of `max_rows` rows.
         max_norm = query.max_norm if isinstance(query, UnitScores) else self._max_rows * query.max_norm
         name = f"pass_{index}"
@@ -113,10 +118,10 @@ class Passes:
                 self._records.add(total, query)
                 key = noise_key(self._key, "pass", phase, query, max_norm, multiplier)
                 self._released[name] = total.noisy_sum(key, index, multiplier)
-            last = self._next == self._plan.n_passes
+            last = self._next == self.plan.n_passes
             # Passes are few and dear, and their sums small: every one is kept at once.
             self._private.save(self._next, self._state, last=last, now=True)
-            self._report(self._next, self._plan.n_passes)
+            self._report(self._next, self.plan.n_passes)
         elif self._released[name].shape != (query.length,):
             raise CheckpointError("the checkpoint is damaged: its arrays are not those of this run")
         return NoisySum(self._released[name].copy(), self._records.excess(index) * multiplier * max_norm)

@@ -1,8 +1,9 @@
 """The plan of a private Newton run: a sequence of full-batch sums with unequal shares of one budget."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, as_adjacency
@@ -55,6 +56,8 @@ class NewtonPlan(StoredPlan):
     delta: float
     adjacency: Adjacency
     target_epsilon: float | None = None
+    stops: bool = False
+    _not_always: ClassVar[Mapping[str, Any]] = {"stops": False}
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -99,6 +102,16 @@ class NewtonPlan(StoredPlan):
     def event(self) -> Event:
         """The privacy event of the whole run."""
         return Composed(tuple(GaussianEvent(value) for value in self.noise_multipliers))
+
+    def without(self, left_out: Collection[int]) -> "NewtonPlan":
+        """Return the plan less these passes, whose shares the measurements get: the squared signals sum to no more."""
+        measured = self.indices("measure")
+        freed = math.fsum(self.shares[index] for index in left_out)
+        factor = 1.0 + freed / math.fsum(self.shares[index] for index in measured)
+        shares = [share * factor if index in measured else share for index, share in enumerate(self.shares)]
+        kept = [index for index in range(self.n_passes) if index not in left_out]
+        phases = tuple(self.phases[index] for index in kept)
+        return replace(self, phases=phases, shares=tuple(shares[index] for index in kept))
 
     def indices(self, phase: str) -> tuple[int, ...]:
         """Return the numbers of the passes of a phase."""
@@ -245,21 +258,10 @@ def _without_scale(model: GeneralizedLinearModel, ratio: float) -> dict[str, tup
     geometry = next(shares for least, shares in chosen.sloped_geometry if ratio >= least)
     if "means" in phases_of(model):
         geometry = chosen.after_means
-    # About the spectral norm of the noise of second moments near the identity, had they the whole budget.
-    passes = {"geometry": geometry, "localise": chosen.sloped_localise, "slope": (chosen.slope,)}
-    if math.sqrt(2.0 * model.n_coef) * ratio >= chosen.unresolved:
-        passes = {"geometry": chosen.hidden_geometry, "localise": chosen.hidden_localise}
-        passes["slope"] = (chosen.hidden_slope,)
     scale = {"scale": (chosen.counted_scale,)} if model.response == "count" else {}
-    rest = 1.0 - math.fsum(share for shares in (*scale.values(), *passes.values()) for share in shares)
-    measure = tuple(rest * share for share in chosen.sloped_measure)
-    return {
-        **scale,
-        "geometry": passes["geometry"],
-        "localise": passes["localise"],
-        "measure": measure,
-        "slope": passes["slope"],
-    }
+    passes = {**scale, "geometry": geometry, "localise": chosen.sloped_localise}
+    rest = 1.0 - chosen.slope - math.fsum(share for shares in passes.values() for share in shares)
+    return {**passes, "measure": tuple(rest * share for share in chosen.sloped_measure), "slope": (chosen.slope,)}
 
 
 def _with_scale(noise_multiplier: float, n_records: int, ratio: float) -> dict[str, tuple[float, ...]]:
@@ -370,4 +372,5 @@ def plan_newton(
         delta=bound.delta,
         adjacency=bound.adjacency,
         target_epsilon=target_epsilon,
+        stops="geometry" in phases,
     )

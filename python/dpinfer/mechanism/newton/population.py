@@ -84,7 +84,7 @@ class PopulationNewton:
         """Make the plan's passes and return the arrays of the release."""
         if self.response_scale is not None:
             return self._linear(passes, self.response_scale)
-        localised = GlmNewton(self.model, self.plan, self.n_records).localise(passes)
+        localised = GlmNewton(self.model, self.n_records).localise(passes)
         reached = localised.transform.T @ localised.position
         rare, onward, length = self._onward(passes, localised.geometry)
         bread, white = self._bread(passes, onward, reached, length * math.sqrt(localised.slope))
@@ -101,7 +101,7 @@ class PopulationNewton:
         edges: FloatArray = np.ldexp(response_scale, np.arange(-tuning.TUNING.octaves, tuning.TUNING.octaves + 1))
         counted = self._shares(passes.noisy_sum("scale", LogScaleCounts(edges)))
         spread = spread_of_counts(counted.values, edges)
-        geometry = learn_geometry(self.model, self.plan, passes, self.n_records)
+        geometry = learn_geometry(self.model, passes, self.n_records)
         origin = np.zeros(self.d)
         rare, onward, length = self._onward(passes, geometry)
         bread, white = self._bread(passes, onward, origin, length)

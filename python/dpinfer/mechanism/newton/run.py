@@ -197,7 +197,9 @@ def run_newton(
             records = _records_of(model, given, plan, control.n_threads, unit, n_records, private.saved)
         max_rows = 1.0 if unit is None or persons else unit.max_rows
         with watched() as left:
-            arrays = algorithm.run(Passes(private, plan, records, report=control.report, max_rows=max_rows))
+            passes = Passes(private, plan, records, report=control.report, max_rows=max_rows)
+            arrays = algorithm.run(passes)
+        plan = passes.plan
         # A checkpoint stays until the sites know of the end of the session.
         told = records.close(plan)
     settings: dict[str, Any] = {"mechanism": "newton", "version": __version__, "plan": plan.to_dict()}
@@ -248,8 +250,8 @@ def _algorithm(
         kind = ClusteredPopulationRelease if plan.clusters else PopulationRelease
         return kind, PopulationNewton(model, plan, n_rows, response_scale, n_units)
     if response_scale is not None:
-        return NewtonRelease, LinearNewton(model, plan, n_rows, response_scale)
-    return GlmNewtonRelease, GlmNewton(model, plan, n_rows)
+        return NewtonRelease, LinearNewton(model, n_rows, response_scale)
+    return GlmNewtonRelease, GlmNewton(model, n_rows)
 
 
 def check_run(

@@ -15,11 +15,15 @@ class Tuning:
     # records that they are for, with and without an unknown scale; 0.05 to 0.5 in all; Scope
     geometry: Shares = (
         (0.03, (0.03, 0.05, 0.08, 0.12, 0.22)),
-        (0.015, (0.02, 0.03, 0.05, 0.08, 0.16)),
-        (0.004, (0.02, 0.03, 0.04, 0.06)),
+        (0.015, (0.03, 0.03, 0.05, 0.08, 0.08, 0.16)),
+        (0.004, (0.03, 0.03, 0.04, 0.04, 0.06)),
         (0.0, (0.02, 0.03, 0.04)),
     )
     sloped_geometry: Shares = ((0.004, (0.02, 0.03, 0.04, 0.06)), (0.0, (0.01, 0.02, 0.03, 0.04)))
+    # white, white_noise: no other round is needed where the least eigenvalue of the shrunken matrix, less its floor, is at
+    # least `white` times the mean one, and the norm of the noise at most `white_noise` times; 0.2 to 0.8, 0.3 to 2.5; Scope
+    white: float = 0.7
+    white_noise: float = 2.0
     after_means: tuple[float, ...] = (0.04, 0.06)  # the same after a pass for means; 0.05 to 0.2 in all; Scope
     # localise, sloped_localise: shares of the steps toward the zero; 0.05 to 0.3 in all; Scope
     localise: tuple[float, ...] = (0.01, 0.01, 0.01, 0.012, 0.014, 0.016, 0.02)
@@ -28,11 +32,6 @@ class Tuning:
     measure: tuple[float, ...] = (0.2, 0.3, 0.5)
     sloped_measure: tuple[float, ...] = (0.21, 0.33, 0.46)
     slope: float = 0.2  # share of the matrix of slopes; 0.05 to 0.3; Scope
-    unresolved: float = 0.5  # norm of a matrix's noise at the whole budget: above, a small share; 0.3 to 1; Scope
-    # hidden_geometry, hidden_localise, hidden_slope: the shares then; 0.01 to 0.3 in all; Scope
-    hidden_geometry: tuple[float, ...] = (0.01, 0.02)
-    hidden_localise: tuple[float, ...] = (0.03, 0.05, 0.06, 0.08)
-    hidden_slope: float = 0.05
     # scale_noise, least_scale, most_scale: noise in a share of the records that the pass of octaves aims at, and ends
     # of its share; 0.02 to 0.1; Scope
     scale_noise: float = 0.05

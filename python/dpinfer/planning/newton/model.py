@@ -4,7 +4,8 @@ Features are normal with the model's public moments, which are independent unles
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -210,10 +211,14 @@ def predict_newton(
     widths = []
     for _ in range(_GEOMETRIES):
         passes = _ExpectedPasses(plan, design, n_records, rng)
-        learned = learn_geometry(model, plan, passes, n_records)
+        learned = learn_geometry(model, passes, n_records)
         noise = float(learned.arrays["moment_stddev"][-1])
         geometry = _Geometry(design, learned.transform, learned.bound, learned.moments.error, noise, n_records)
-        widths.append(_linear(model, plan, geometry) if linear else _bounded(model, plan, geometry, predictor_spread))
+        widths.append(
+            _linear(model, passes.plan, geometry)
+            if linear
+            else _bounded(model, passes.plan, geometry, predictor_spread)
+        )
     return np.asarray(np.median(widths, axis=0))
 
 
@@ -235,8 +240,10 @@ def widest_newton(
     :class:`dpinfer.inference.newton.checks.Checks` is hidden.
     """
     rng = np.random.default_rng(_SEED)
-    passes = _ExpectedPasses(plan, model.reference_design(_REFERENCE_RECORDS, rng), n_records, rng)
-    learned = learn_geometry(model, plan, passes, n_records)
+    # A direction that noise hides stops no round.
+    fixed = replace(plan, stops=False)
+    passes = _ExpectedPasses(fixed, model.reference_design(_REFERENCE_RECORDS, rng), n_records, rng)
+    learned = learn_geometry(model, passes, n_records)
     noise = np.array(learned.arrays["moment_stddev"], dtype=np.float64)
     spread = math.sqrt(2.0 * model.n_coef)
     last, information = float(noise[-1]), 1.0
@@ -284,9 +291,12 @@ class _ExpectedPasses:
     """Passes over the reference records, as if there were `n_records` of them, with noise of a fixed seed."""
 
     def __init__(self, plan: NewtonPlan, design: FloatArray, n_records: int, rng: np.random.Generator) -> None:
-        learned = (*plan.indices("means"), *plan.indices("geometry"))
-        self._multipliers = iter(plan.noise_multipliers[index] for index in learned)
+        self.plan, self._made = plan, {"means": 0, "geometry": 0}
         self._design, self._n_records, self._rng = design, n_records, rng
+
+    def leave_out(self, passes: Collection[int]) -> None:
+        """As a run does."""
+        self.plan = self.plan.without(passes)
 
     def noisy_sum(self, phase: str, query: Query) -> NoisySum:
         """Return the expected means or second moments with noise."""
@@ -299,7 +309,8 @@ class _ExpectedPasses:
             rows, columns = np.triu_indices(query.transform.shape[0])
             matrix = self._n_records * _weighted(z, query.bound)
             values = matrix[rows, columns] * np.where(rows == columns, 1.0, math.sqrt(2.0))
-        stddev = next(self._multipliers) * query.max_norm
+        stddev = self.plan.noise_multipliers[self.plan.indices(phase)[self._made[phase]]] * query.max_norm
+        self._made[phase] += 1
         return NoisySum(values + stddev * self._rng.normal(size=values.size), stddev)
 
 

@@ -362,12 +362,12 @@ ABLATIONS: dict[str, tuple[Any, str, Any]] = {
     "run: no least clip": of_run(least_clip=0.0),
     "run: no largest clip": of_run(largest_clip=1e9),
     "run: no error of scale scores": of_run(scale_error=0.0),
-    "run: no plan for what noise hides": of_run(unresolved=np.inf),
     "run: no error of early scores": of_run(score_error=0.0),
     "run: steps count in full": of_run(trusted=1.0),
     "run: steps do not count": of_run(trusted=0.0),
     "run: counts placed exactly": of_run(misplaced=0.0),
-    "run: three rounds of geometry": of_run(geometry=tuple((at, own[:3]) for at, own in DEFAULT.geometry)),
+    "run: rounds of geometry do not stop": of_run(white=np.inf),
+    "run: they stop whatever the noise": of_run(white_noise=np.inf),
     "run: more geometry": of_run(geometry=tuple((at, tuple(np.multiply(1.5, own))) for at, own in DEFAULT.geometry)),
 }
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpinfer.mechanism import _native
+from dpinfer.mechanism.newton import linear
 from dpinfer.mechanism.newton.contributions import ClippedScores, LogScaleCounts, RobustScores, SecondMoments, smat
 from dpinfer.mechanism.newton.joint import StratumScores
 from dpinfer.mechanism.newton.pass_records import NoisySum, Passes
@@ -32,8 +33,8 @@ def _released(passes, total, query, multiplier):
     index = passes._next
     passes._next += 1
     passes._released[f"pass_{index}"] = total.noisy_sum(passes._key, index, multiplier)
-    passes._report(passes._next, passes._plan.n_passes)
-    planned = passes._plan.noise_multipliers[index]
+    passes._report(passes._next, passes.plan.n_passes)
+    planned = passes.plan.noise_multipliers[index]
     return NoisySum(passes._released[f"pass_{index}"].copy(), planned * query.max_norm)
 
 
@@ -46,7 +47,7 @@ def weight_not_applied(right):
         longer = 1e3
         total = _native.PartialSum(length=query.length, max_norm=longer * query.max_norm)
         passes._records.add(total, replace(query, bound=longer * query.bound))
-        return _released(passes, total, query, passes._plan.noise_multipliers[passes._next] / longer)
+        return _released(passes, total, query, passes.plan.noise_multipliers[passes._next] / longer)
 
     return noisy_sum
 
@@ -57,7 +58,7 @@ def wrong_sensitivity(right):
     def noisy_sum(passes, phase, query):
         total = _native.PartialSum(length=query.length, max_norm=query.max_norm)
         passes._records.add(total, query)
-        return _released(passes, total, query, 0.5 * passes._plan.noise_multipliers[passes._next])
+        return _released(passes, total, query, 0.5 * passes.plan.noise_multipliers[passes._next])
 
     return noisy_sum
 
@@ -70,10 +71,10 @@ def the_same_noise_twice(right):
         total = _native.PartialSum(length=query.length, max_norm=query.max_norm)
         passes._records.add(total, query)
         passes._next += 1
-        values = total.noisy_sum(passes._key, index // 2, passes._plan.noise_multipliers[index])
+        values = total.noisy_sum(passes._key, index // 2, passes.plan.noise_multipliers[index])
         passes._released[f"pass_{index}"] = values
-        passes._report(passes._next, passes._plan.n_passes)
-        return NoisySum(values.copy(), passes._plan.noise_multipliers[index] * query.max_norm)
+        passes._report(passes._next, passes.plan.n_passes)
+        return NoisySum(values.copy(), passes.plan.noise_multipliers[index] * query.max_norm)
 
     return noisy_sum
 
@@ -124,6 +125,28 @@ def without_noise(right):
     return noisy_sum
 
 
+def stopped_by_the_records(right):
+    """The number of records says whether there is a second round of geometry."""
+
+    def learned(model, passes, n_records):
+        if passes._records.n_rows % 2:
+            passes.leave_out(passes.plan.indices("geometry")[1:2])
+        return right(model, passes, n_records)
+
+    return learned
+
+
+def a_round_that_gives_more_than_it_had(right):
+    """The measurements get the share of a round twice, after the charge."""
+
+    def learned(model, passes, n_records):
+        passes.leave_out(passes.plan.indices("geometry")[1:2])
+        passes.plan = replace(passes.plan, noise_multiplier=0.9 * passes.plan.noise_multiplier)
+        return right(model, passes, n_records)
+
+    return learned
+
+
 def clusters_as_if_they_were_small(right):
     """A row is taken to move a cluster's product by an eighth of what it can: the release refuses its own noise."""
 
@@ -157,6 +180,13 @@ NEWTON_MUTANTS = {
         (PopulationNewton, "_products"),
         clusters_as_if_they_were_small,
         "outcome",
+    ),
+    "newton_stopped_by_the_records": (LINEAR, (linear, "learn_geometry"), stopped_by_the_records, "public"),
+    "newton_a_round_that_gives_more_than_it_had": (
+        f"{LINEAR}, streamed",
+        (linear, "learn_geometry"),
+        a_round_that_gives_more_than_it_had,
+        "accounting",
     ),
     "newton_whitened_by_the_exact_moments": (LINEAR, PASSES, without_noise, "unnoised"),
 }

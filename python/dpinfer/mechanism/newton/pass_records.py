@@ -80,9 +80,8 @@ class Passes:
         return self._released | state
 
     def leave_out(self, passes: Collection[int]) -> None:
-        """Leave out later passes, by what was released before; silos share noise that their plan fixes."""
-        if not self._records.own_noise:
-            self.plan = self.plan.without(passes)
+        """Leave out later passes, by what was released before: measurements get their shares."""
+        self.plan = self.plan.without(passes)
 
     def noise_multiplier(self, index: int) -> float:
         """Return the noise of a pass in units of the bound on a row's contribution."""

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -162,6 +162,7 @@ def run_newton(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
     given.check_ledger(ledger)
+    plan = replace(plan, stops=plan.stops and not given.own_noise)  # silos agree on their passes before the first
     used: dict[str, Any] = {"common": asdict(common.TUNING)}
     used |= {"own": asdict(tuning.OWN)} if isinstance(model, OwnModel) else {}
     used |= {"population": asdict(tuning.POPULATION)} if plan.target == "population" else {}

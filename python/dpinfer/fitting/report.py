@@ -239,7 +239,7 @@ def _run(content: ReportContent) -> str:
     if plan is not None:
         rows += [
             ("Mechanism", f"{plan.method}: {find_method(plan.method)[0].told}"),
-            ("Passes over the records", f"{plan.n_passes:g}"),
+            ("Passes over the records", f"{getattr(release, 'n_passes', plan.n_passes):g}"),
         ]
     rows += [("Neighbouring data sets", NEIGHBOURS[release.adjacency]), ("Accountant", release.accountant)]
     if isinstance(release, GradientTrace):

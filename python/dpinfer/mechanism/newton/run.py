@@ -153,7 +153,7 @@ def run_newton(
     >>> plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=2000)
     >>> release = dpi.run_newton(model, X, y, plan=plan, n_records=2000, response_scale=1.0)
     >>> release.n_passes, release.epsilon <= 1.0
-    (14, True)
+    (13, True)
     """
     given, response_scale = check_run(model, X, y, plan, unit, response_scale)
     n_records = check_integer("n_records", n_records, 1)

@@ -20,8 +20,9 @@ class Tuning:
         (0.0, (0.02, 0.03, 0.04)),
     )
     sloped_geometry: Shares = ((0.004, (0.02, 0.03, 0.04, 0.06)), (0.0, (0.01, 0.02, 0.03, 0.04)))
-    # white, white_noise: no other round is needed where the least eigenvalue of the shrunken matrix, less its floor, is at
-    # least `white` times the mean one, and the norm of the noise at most `white_noise` times; 0.2 to 0.8, 0.3 to 2.5; Scope
+    # white, white_noise: no other round is needed where the least eigenvalue of the shrunken matrix, less its floor, is
+    # at least `white` times the mean one, and the norm of the noise at most `white_noise` times; 0.2 to 0.8, 0.3 to
+    # 2.5; Scope (predicted widths of the seen half)
     white: float = 0.7
     white_noise: float = 2.0
     after_means: tuple[float, ...] = (0.04, 0.06)  # the same after a pass for means; 0.05 to 0.2 in all; Scope

@@ -242,7 +242,7 @@ def _declared_moments(
 
 
 def _is_white(moments: ShrunkenMoments, stddev: float) -> bool:
-    """Return whether coordinates need no other round: the matrix is near a multiple of the identity beyond its noise."""
+    """Return whether coordinates need no other round: the matrix is near the identity, up to a factor, and visible."""
     mean = float(np.mean(moments.eigenvalues))
     noise = math.sqrt(2.0 * moments.eigenvalues.size) * stddev
     least = float(moments.eigenvalues[0]) - moments.floor

@@ -278,14 +278,6 @@ def _only_gaussian(steps: Mapping[Step, int]) -> Step | None:
     return next((step for step in steps if len(steps) == 1 and step.kind is StepKind.GAUSSIAN), None)
 
 
-def is_charged(event: Event, charged: Event, adjacency: Adjacency) -> bool:
-    """Return whether an event is the charged one, or both are plain Gaussians and its squared shifts sum to no more."""
-    if event == charged:
-        return True
-    spent, paid = (_only_gaussian(reduce_event(one, adjacency) or {}) for one in (event, charged))
-    return spent is not None and paid is not None and spent.shift <= paid.shift * (1.0 + 1e-12)
-
-
 def _plain_mu(steps: Mapping[Step, int]) -> float:
     """Return a mu of Gaussian differential privacy of the composition when every record takes part in every step.
 

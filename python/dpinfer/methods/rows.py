@@ -14,7 +14,7 @@ from dpinfer import planning
 from dpinfer._lazy import find_plugin
 from dpinfer._validate import check_interval
 from dpinfer.accounting import Adjacency, Event, PrivacyPlan, plan_privacy
-from dpinfer.accounting.curve import is_charged
+from dpinfer.accounting.events import is_charged
 from dpinfer.inference import PlannedRelease, PosteriorRequest, ReleaseFacts
 from dpinfer.mechanism.newton.plan import NewtonPlan, has_population_target, plan_newton
 from dpinfer.mechanism.newton.run import check_run, run_newton
@@ -435,6 +435,6 @@ def marked(release: Release, event: Event, method: str, package: str) -> Release
     if not isinstance(release, Release):
         raise TypeError(f"method {method!r} of {package} must return a release, got {type(release).__name__}")
     said = release.replace(settings={**release.settings, "method_of": {"name": method, "package": package}})
-    if not is_charged(release.event, event, release.adjacency):
+    if not is_charged(release.event, event):
         return said.with_leaks(f"the method {method!r} of {package} deviates from its plan")
     return said

@@ -11,7 +11,6 @@ from tests.reference.accounting_oracles import ONE_STEP, gaussian_delta, two_ste
 
 import dpinfer as dpi
 from dpinfer.accounting import (
-    Adjacency,
     Composed,
     GaussianEvent,
     Guarantee,
@@ -26,7 +25,7 @@ from dpinfer.accounting import (
     run_event,
     zcdp_rho,
 )
-from dpinfer.accounting.curve import PrivacyCurve, _concentrated_epsilon, _covers, is_charged
+from dpinfer.accounting.curve import PrivacyCurve, _concentrated_epsilon, _covers
 from dpinfer.accounting.gaussian import gaussian_epsilon
 from dpinfer.accounting.guarantee import rounded_up
 from dpinfer.errors import UnsupportedEventError
@@ -283,16 +282,3 @@ def test_a_plan_that_understates_is_refused():
 def test_printed_bounds_are_rounded_up(value, text):
     assert rounded_up(value) == text
     assert float(text) >= value * (1.0 - 1e-11)
-
-
-def test_gaussians_in_place_of_others_are_charged_and_no_other_event_is():
-    charged = Composed([GaussianEvent(3.0), GaussianEvent(4.0), GaussianEvent(5.0)])
-    signal = sum(event.noise_multiplier**-2 for event in charged.events)
-    fewer = Composed([GaussianEvent(3.0), GaussianEvent((signal - 1.0 / 9.0) ** -0.5)])
-    dearer = Composed([GaussianEvent(3.0), GaussianEvent(0.999 * (signal - 1.0 / 9.0) ** -0.5)])
-    for adjacency in Adjacency:
-        assert is_charged(charged, charged, adjacency)
-        assert is_charged(fewer, charged, adjacency)
-        assert not is_charged(dearer, charged, adjacency)
-        assert not is_charged(PoissonSampled(GaussianEvent(50.0), 0.5), charged, adjacency)
-        assert not is_charged(NonPrivateEvent(), charged, adjacency)

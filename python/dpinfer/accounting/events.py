@@ -433,15 +433,6 @@ def _from_dict(data: Any, depth: int) -> Event:
         raise ValueError(f"event {name!r} is malformed: {error}") from error
 
 
-def is_charged(event: Event, charged: Event) -> bool:
-    """Return whether an event is the charged one, or Gaussian sums in place of others that cost as much together."""
-    parts = [one.events if isinstance(one, Composed) else (one,) for one in (event, charged)]
-    signals = [[part.noise_multiplier**-2 for part in own if isinstance(part, GaussianEvent)] for own in parts]
-    if any(len(own) < len(all_of) for own, all_of in zip(signals, parts, strict=True)):
-        return event == charged
-    return math.fsum(signals[0]) <= math.fsum(signals[1]) * (1.0 + 1e-12)
-
-
 def run_event(
     noise_multiplier: float, sample_rate: float, n_steps: int, sampling: str = "poisson", n_records: int | None = None
 ) -> Event:

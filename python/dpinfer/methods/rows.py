@@ -13,8 +13,7 @@ from dpinfer import mechanism as runs
 from dpinfer import planning
 from dpinfer._lazy import find_plugin
 from dpinfer._validate import check_interval
-from dpinfer.accounting import Adjacency, Event, PrivacyPlan, plan_privacy
-from dpinfer.accounting.events import is_charged
+from dpinfer.accounting import Adjacency, PrivacyPlan, plan_privacy
 from dpinfer.inference import PlannedRelease, PosteriorRequest, ReleaseFacts
 from dpinfer.mechanism.newton.plan import NewtonPlan, has_population_target, plan_newton
 from dpinfer.mechanism.newton.run import check_run, run_newton
@@ -419,11 +418,11 @@ def method_with(option: str, name: str, *, argument: str | None = None) -> str:
     return name
 
 
-def marked(release: Release, event: Event, method: str, package: str) -> Release:
+def marked(release: Release, event: object, method: str, package: str) -> Release:
     """Return the release of another package's method, marked with the package's name.
 
-    **Privacy.** The charge is the plan's event.  A release with another event has no guarantee, but where Gaussian sums
-    take the place of others that cost as much; it is still returned, since it was paid for, with the reason.
+    **Privacy.** The charge is the plan's event.  A release with another event has no guarantee; it is still returned,
+    since it was paid for, with the reason.
 
     Parameters
     ----------
@@ -435,6 +434,6 @@ def marked(release: Release, event: Event, method: str, package: str) -> Release
     if not isinstance(release, Release):
         raise TypeError(f"method {method!r} of {package} must return a release, got {type(release).__name__}")
     said = release.replace(settings={**release.settings, "method_of": {"name": method, "package": package}})
-    if not is_charged(release.event, event):
+    if release.event != event:
         return said.with_leaks(f"the method {method!r} of {package} deviates from its plan")
     return said

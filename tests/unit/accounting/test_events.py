@@ -15,7 +15,6 @@ from dpinfer.accounting import (
     SelfComposed,
     event_from_dict,
 )
-from dpinfer.accounting.events import is_charged
 
 GAUSSIAN = GaussianEvent(2.0)
 EVENTS = [
@@ -127,14 +126,3 @@ def test_nesting_is_limited():
         data = {"type": "self_composed", "count": 1, "event": data}
     with pytest.raises(ValueError, match="nested"):
         event_from_dict(data)
-
-
-def test_gaussian_sums_in_place_of_others_are_charged_and_no_other_event_is():
-    charged = Composed([GaussianEvent(3.0), GaussianEvent(4.0), GaussianEvent(5.0)])
-    rest = 4.0**-2 + 5.0**-2
-    assert is_charged(Composed([GaussianEvent(3.0), GaussianEvent(rest**-0.5)]), charged)
-    assert is_charged(GaussianEvent((3.0**-2 + rest) ** -0.5), charged)
-    assert not is_charged(Composed([GaussianEvent(3.0), GaussianEvent(0.999 * rest**-0.5)]), charged)
-    for event in EVENTS:
-        assert is_charged(event, event)
-        assert event.type_name == "gaussian" or not is_charged(event, GaussianEvent(0.01))

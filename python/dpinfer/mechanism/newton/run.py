@@ -200,10 +200,9 @@ def run_newton(
         with watched() as left:
             passes = Passes(private, plan, records, report=control.report, max_rows=max_rows)
             arrays = algorithm.run(passes)
-        plan = passes.plan
         # A checkpoint stays until the sites know of the end of the session.
         told = records.close(plan)
-    settings: dict[str, Any] = {"mechanism": "newton", "version": __version__, "plan": plan.to_dict()}
+    settings: dict[str, Any] = {"mechanism": "newton", "version": __version__, "plan": passes.plan.to_dict()}
     settings |= units | chosen | told
     if left:
         settings["steadied"] = len(left)

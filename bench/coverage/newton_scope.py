@@ -367,7 +367,6 @@ ABLATIONS: dict[str, tuple[Any, str, Any]] = {
     "run: steps do not count": of_run(trusted=0.0),
     "run: counts placed exactly": of_run(misplaced=0.0),
     "run: rounds of geometry do not stop": of_run(white=np.inf),
-    "run: they stop whatever the noise": of_run(white_noise=np.inf),
     "run: more geometry": of_run(geometry=tuple((at, tuple(np.multiply(1.5, own))) for at, own in DEFAULT.geometry)),
 }
 

@@ -559,7 +559,7 @@ def test_a_release_survives_its_file(rng, tmp_path):
         ({"n_measured": 0}, "n_measured"),
         ({"scale_centre": 1.0}, "scale_centre"),
         ({"certified_epsilon": -1.0}, "certified_epsilon"),
-        ({"event": GaussianEvent(1.0)}, "composition of at least"),
+        ({"event": GaussianEvent(1.0)}, "composition of Gaussian sums, at least"),
         ({"counts_stddev": 1e-3}, "claim more noise"),
     ],
 )

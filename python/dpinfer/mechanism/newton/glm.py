@@ -241,12 +241,9 @@ def _declared_moments(
     return arrays, moments_of_means(declared, values[:n] * units[:n], stddev * units[:n])[:d, :d]
 
 
-def _is_white(moments: ShrunkenMoments, stddev: float) -> bool:
-    """Return whether coordinates need no other round: the matrix is near the identity, up to a factor, and visible."""
-    mean = float(np.mean(moments.eigenvalues))
-    noise = math.sqrt(2.0 * moments.eigenvalues.size) * stddev
-    least = float(moments.eigenvalues[0]) - moments.floor
-    return least >= tuning.TUNING.white * mean and noise <= tuning.TUNING.white_noise * mean
+def _is_white(moments: ShrunkenMoments) -> bool:
+    """Return whether coordinates need no other round: the matrix is near a multiple of the identity."""
+    return float(moments.eigenvalues[0]) - moments.floor >= tuning.TUNING.white * float(np.mean(moments.eigenvalues))
 
 
 def learn_geometry(model: GeneralizedLinearModel, passes: NoisySums, n_records: int) -> Geometry:
@@ -273,7 +270,7 @@ def learn_geometry(model: GeneralizedLinearModel, passes: NoisySums, n_records: 
         bounds.append(bound)
         shrunken = shrink_moments(noisy, stddev, trace)
         ahead = onward(shrunken, ahead.foretold * mallows_moment(d, bound), ahead.wanted)
-        if len(left) > kept + 1 and passes.plan.stops and _is_white(shrunken, stddev):
+        if len(left) > kept + 1 and passes.plan.stops and _is_white(shrunken):
             passes.leave_out(left[1 : len(left) - kept])
         left = passes.plan.indices("geometry")[len(matrices) :]
         if left:

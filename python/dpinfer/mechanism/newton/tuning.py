@@ -17,14 +17,10 @@ class Tuning:
         (0.03, (0.03, 0.05, 0.08, 0.12, 0.22)),
         (0.015, (0.03, 0.03, 0.05, 0.08, 0.08, 0.16)),
         (0.004, (0.03, 0.03, 0.04, 0.04, 0.06)),
-        (0.0, (0.02, 0.03, 0.04)),
+        (0.0, (0.02, 0.03, 0.04, 0.04)),
     )
     sloped_geometry: Shares = ((0.004, (0.02, 0.03, 0.04, 0.06)), (0.0, (0.01, 0.02, 0.03, 0.04)))
-    # white, white_noise: no other round is needed where the least eigenvalue of the shrunken matrix, less its floor, is
-    # at least `white` times the mean one, and the norm of the noise at most `white_noise` times; 0.2 to 0.8, 0.3 to
-    # 2.5; Scope (predicted widths of the seen half)
-    white: float = 0.7
-    white_noise: float = 2.0
+    white: float = 0.7  # of the mean eigenvalue, to the least less its floor: no other round; 0.2 to 0.8; Scope
     after_means: tuple[float, ...] = (0.04, 0.06)  # the same after a pass for means; 0.05 to 0.2 in all; Scope
     # localise, sloped_localise: shares of the steps toward the zero; 0.05 to 0.3 in all; Scope
     localise: tuple[float, ...] = (0.01, 0.01, 0.01, 0.012, 0.014, 0.016, 0.02)

@@ -53,9 +53,7 @@ class SumsOfPasses(Release):
         stddev, norms = self._sums()
         claimed = np.array([item.noise_multiplier for item in passes if isinstance(item, GaussianEvent)])
         if claimed.size != len(passes) or claimed.size < stddev.size:
-            raise ValueError(
-                f"event must be the composition of at least {stddev.size} Gaussian sums, one for each pass"
-            )
+            raise ValueError(f"event must be a composition of Gaussian sums, at least {stddev.size}: one for each pass")
         # A run may give the shares of rounds that it leaves out to later passes: squared shifts add.
         if np.sum(np.square(norms / stddev)) > np.sum(claimed**-2.0) * (1.0 + 2e-9):
             raise ValueError("event must not claim more noise than the sums have")

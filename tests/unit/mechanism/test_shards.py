@@ -236,10 +236,10 @@ def test_what_travels_is_public_or_integers(records):
     run(LOGISTIC, ShardedRows(Again(lambda call: None), sources(*records)), random_source=InsecureRNG(6))
     first = [pickle.dumps(arguments) for arguments in sent]
     assert first[:8] == again[:8]
-    assert first[8:12] != again[8:12]
+    assert first[8:16] != again[8:16]
     kinds = {tuple(map(type, answer)) if isinstance(answer, tuple) else type(answer) for answer in answers}
     assert kinds == {int, type(None), (np.ndarray, int)}
-    assert private.n_passes == len(RUN_PHASES)
+    assert private.n_passes < len(RUN_PHASES)  # rounds of geometry stop
 
 
 def test_arguments(records, tmp_path):

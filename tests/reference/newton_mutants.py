@@ -186,7 +186,7 @@ NEWTON_MUTANTS = {
         f"{LINEAR}, streamed",
         (linear, "learn_geometry"),
         a_round_that_gives_more_than_it_had,
-        "accounting",
+        "order",
     ),
     "newton_whitened_by_the_exact_moments": (LINEAR, PASSES, without_noise, "unnoised"),
 }

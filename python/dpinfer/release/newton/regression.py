@@ -54,8 +54,10 @@ class SumsOfPasses(Release):
         claimed = np.array([item.noise_multiplier for item in passes if isinstance(item, GaussianEvent)])
         if claimed.size != len(passes) or claimed.size < stddev.size:
             raise ValueError(f"event must be a composition of Gaussian sums, at least {stddev.size}: one for each pass")
-        # A run may give the shares of rounds that it leaves out to later passes: squared shifts add.
-        if np.sum(np.square(norms / stddev)) > np.sum(claimed**-2.0) * (1.0 + 2e-9):
+        spent, paid = np.square(norms / stddev), claimed**-2.0
+        if claimed.size > stddev.size:  # shares of rounds that were left out are in later passes: squared shifts add
+            spent, paid = np.sum(spent, keepdims=True), np.sum(paid, keepdims=True)
+        if np.any(spent > paid * (1.0 + 2e-9)):
             raise ValueError("event must not claim more noise than the sums have")
 
     @property

@@ -104,8 +104,24 @@ class NewtonPlan(StoredPlan):
         return Composed(tuple(GaussianEvent(value) for value in self.noise_multipliers))
 
     def without(self, left_out: Collection[int]) -> "NewtonPlan":
-        """Return the plan less these passes, whose shares the measurements get: the squared signals sum to no more."""
+        """Return the plan less these passes; the measurements get their shares, in proportion to their own.
+
+        **Privacy.** Reads no records.  The shares sum to what they did: the guarantee stays, also where earlier
+        releases decide on the passes (docs/derivations/private-newton.md, "Rounds that stop").
+
+        Parameters
+        ----------
+        left_out : collection of int
+            Numbers of passes.
+
+        Raises
+        ------
+        ValueError
+            If one of them is no pass of the plan, or a measurement.
+        """
         measured = self.indices("measure")
+        if not set(left_out) <= set(range(self.n_passes)) - set(measured):
+            raise ValueError("left_out must hold numbers of passes that are no measurements")
         freed = math.fsum(self.shares[index] for index in left_out)
         factor = 1.0 + freed / math.fsum(self.shares[index] for index in measured)
         shares = [share * factor if index in measured else share for index, share in enumerate(self.shares)]

@@ -367,6 +367,8 @@ ABLATIONS: dict[str, tuple[Any, str, Any]] = {
     "run: steps do not count": of_run(trusted=0.0),
     "run: counts placed exactly": of_run(misplaced=0.0),
     "run: rounds of geometry do not stop": of_run(white=np.inf),
+    "run: rounds of geometry stop earlier": of_run(white=0.4),
+    "run: at most four rounds of geometry": of_run(geometry=tuple((at, own[-4:]) for at, own in DEFAULT.geometry)),
     "run: more geometry": of_run(geometry=tuple((at, tuple(np.multiply(1.5, own))) for at, own in DEFAULT.geometry)),
 }
 

@@ -601,6 +601,12 @@ def test_a_plan_without_some_passes_gives_their_shares_to_its_measurements():
     assert less.phases == ("geometry", "measure", "measure", "slope")
     np.testing.assert_allclose(less.shares, (0.1, 0.32, 0.48, 0.1))
     assert less.certify().epsilon == pytest.approx(plan.epsilon, rel=1e-9)
+    for name, change in (
+        ("bool", {"stops": 1}),
+        ("population", {"stops": True, "phases": ("bread", *plan.phases[1:])}),
+    ):
+        with pytest.raises((TypeError, ValueError), match=f"stops must be .*{name}"):
+            replace(plan, **change)
     for wrong in ([3], [6], [-1]):
         with pytest.raises(ValueError, match="left_out must hold numbers of passes"):
             plan.without(wrong)

@@ -258,7 +258,7 @@ def learn_geometry(model: GeneralizedLinearModel, passes: NoisySums, n_records: 
     transform, trace = _first_coordinates(model, declared)
     transforms, matrices, stddevs, bounds = [], [], [], []
     left = passes.plan.indices("geometry")
-    kept = 0 if {"slope", "bread"} & set(passes.plan.phases) else 1
+    kept = 0 if "slope" in passes.plan.phases else 1
     ahead = Onward(transform, np.zeros((d, d)), None)
     while left:
         bound = math.sqrt(tuning.TUNING.bound * trace)

@@ -42,11 +42,15 @@ class NewtonPlan(StoredPlan):
         Certified guarantee.
     adjacency : Adjacency
     target_epsilon : float or None
+    stops : bool
+        Whether a run leaves out rounds of geometry that it does not need, and gives their shares to the measurements;
+        for the model's target alone.
 
     Raises
     ------
     TypeError, ValueError
-        If a field is not of its type or outside its interval, or if ``epsilon`` exceeds ``target_epsilon``.
+        If a field is not of its type or outside its interval, if ``epsilon`` exceeds ``target_epsilon``, or if `stops`
+        is True for the population's target.
     """
 
     noise_multiplier: float
@@ -70,6 +74,10 @@ class NewtonPlan(StoredPlan):
             raise ValueError(f"shares must sum to at most 1, got {math.fsum(self.shares):g}")
         put(self, "delta", check_interval("delta", self.delta, 0.0, 1.0))
         put(self, "adjacency", as_adjacency(self.adjacency))
+        if not isinstance(self.stops, bool):
+            raise TypeError(f"stops must be a bool, got {type(self.stops).__name__}")
+        if self.stops and self.target == "population":
+            raise ValueError("stops must be False for the population's target, whose rounds are fixed")
         epsilon = math.inf if self.epsilon == math.inf else check_interval("epsilon", self.epsilon, 0.0, low_open=False)
         put(self, "epsilon", epsilon)
         if self.target_epsilon is not None:

@@ -20,7 +20,9 @@ class Tuning:
         (0.0, (0.02, 0.03, 0.04, 0.04)),
     )
     sloped_geometry: Shares = ((0.004, (0.02, 0.03, 0.04, 0.06)), (0.0, (0.01, 0.02, 0.03, 0.04)))
-    white: float = 0.7  # of the mean eigenvalue, to the least less its floor: no other round; 0.2 to 0.8; Scope
+    # white: of the mean eigenvalue, to the least less its floor: no other round; 0.2 to 0.8; Scope, as the shares of
+    # `geometry` from 0.0 to 0.03, by predicted widths and then by runs
+    white: float = 0.7
     after_means: tuple[float, ...] = (0.04, 0.06)  # the same after a pass for means; 0.05 to 0.2 in all; Scope
     # localise, sloped_localise: shares of the steps toward the zero; 0.05 to 0.3 in all; Scope
     localise: tuple[float, ...] = (0.01, 0.01, 0.01, 0.012, 0.014, 0.016, 0.02)

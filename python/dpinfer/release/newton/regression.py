@@ -162,7 +162,8 @@ class NewtonRelease(RegressionSums):
         and the weights of B = means_bounds[0]; empty where no moments are declared, or they are known.
     means_stddev, means_bounds : (1,) float64, or (0,)
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
-        As in :class:`dpinfer.Release`; `event` is the composition of a Gaussian sum for each pass, in order.
+        As in :class:`dpinfer.Release`; `event` is the plan's: a Gaussian sum for each pass,
+        and for each round of geometry that was left out.
     """
 
     clips: Annotated[FloatArray, Shape("T", positive=True)]

@@ -49,39 +49,24 @@ _EXACT_NOTE = (
 def account(
     event: Event, *, delta: float, adjacency: Adjacency | str = Adjacency.ADD_REMOVE, accountant: AccountantName = "pld"
 ) -> PrivacyBound:
-    """Return a certified epsilon of an event at a given delta.
+    """Return a certified epsilon of an event at a given delta: infinite wherever nothing can be certified.
 
-    **Privacy.** Reads no records: an event is a description of a mechanism.  The guarantee is that the described
-    mechanism is (``epsilon``, ``delta``)-differentially private under ``adjacency``.
+    **Privacy.** Reads no records.  The described mechanism is (``epsilon``, ``delta``)-differentially private under
+    ``adjacency``.
+
+    Raises UnsupportedEventError if the accountant has no valid bound for the event under the relation. Raises
+    FloatingPointError if another library has set a rounding mode or flush-to-zero, and this system offers no way to set
+    it aside. Warns with an AccountantFallbackWarning if ``"prv"`` fails and ``"pld"`` answers in its place.
 
     Parameters
     ----------
     event : Event
         The mechanism's use of the records.
-    delta : float
-        In (0, 1).
+    delta : float in (0, 1)
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
-        The relation between neighbouring data sets.
     accountant : {"pld", "prv", "rdp"}
         ``"pld"``: a pessimistic privacy loss distribution, tight to about 1e-4.  ``"prv"``: prv-accountant's upper
         end.  ``"rdp"``: a Rényi bound, rounded up.
-
-    Returns
-    -------
-    PrivacyBound
-        The bound; ``epsilon`` is infinite for a :class:`NonPrivateEvent` and wherever nothing can be certified.
-
-    Raises
-    ------
-    UnsupportedEventError
-        If the accountant has no valid bound for the event under the relation.
-    FloatingPointError
-        If another library has set a rounding mode or flush-to-zero, and this system offers no way to set it aside.
-
-    Warns
-    -----
-    AccountantFallbackWarning
-        If ``"prv"`` fails and ``"pld"`` answers in its place.
 
     Notes
     -----
@@ -96,9 +81,14 @@ def account(
     1.996
     """
     bound = certify(event, delta=delta, adjacency=adjacency, accountant=accountant)
-    if bound.fallback is not None:
-        warnings.warn(bound.note, AccountantFallbackWarning, stacklevel=2)
+    warn_of_fallback(bound)
     return bound
+
+
+def warn_of_fallback(bound: PrivacyBound) -> None:
+    """Warn the caller's caller if another accountant than the requested one answered."""
+    if bound.fallback is not None:
+        warnings.warn(bound.note, AccountantFallbackWarning, stacklevel=3)
 
 
 @standard_arithmetic()
@@ -109,8 +99,7 @@ def certify(event: Event, *, delta: float, adjacency: Adjacency | str, accountan
     """
     event = check_event("event", event)
     delta = check_interval("delta", delta, 0.0, 1.0)
-    relation = as_adjacency(adjacency)
-    return _certify(event, delta, relation, check_choice("accountant", accountant, ACCOUNTANTS))
+    return _certify(event, delta, as_adjacency(adjacency), check_choice("accountant", accountant, ACCOUNTANTS))
 
 
 def certify_at(event: Event, *, delta: float, adjacency: Adjacency | str, accountant: str) -> float:
@@ -210,8 +199,6 @@ def _certify_impure(steps: Mapping[Step, int], delta: float, relation: Adjacency
     lower, fallback, note = None, None, ""
     if not steps:
         epsilon = estimate = 0.0
-    elif accountant == "rdp":
-        epsilon = estimate = rdp_epsilon(steps, delta)
     elif accountant == "prv":
         try:
             interval = prv_epsilon(steps, delta)
@@ -221,45 +208,26 @@ def _certify_impure(steps: Mapping[Step, int], delta: float, relation: Adjacency
             fallback = "pld"
             note = f"accountant 'prv' failed ({failure}); the bound is that of accountant 'pld'"
     else:
-        epsilon = estimate = pld_epsilon(steps, delta)
+        epsilon = estimate = (rdp_epsilon if accountant == "rdp" else pld_epsilon)(steps, delta)
     if math.isinf(epsilon) and not note:
         note = "no finite epsilon could be certified"
-    return PrivacyBound(
-        epsilon=epsilon,
-        delta=delta,
-        adjacency=relation,
-        accountant=accountant,
-        estimate=estimate,
-        lower=lower,
-        fallback=fallback,
-        note=note,
-    )
+    bound = _bound(epsilon, delta, relation, accountant, note=note)
+    return replace(bound, estimate=estimate, lower=lower, fallback=fallback)
 
 
 @standard_arithmetic()
 def delta_for(event: Event, *, epsilon: float, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> float:
-    """Return a certified delta of an event at a given epsilon, by the ``"pld"`` accountant.
+    """Return a certified delta of an event at a given epsilon, by the ``"pld"`` accountant; 1 is no guarantee.
 
     **Privacy.** Reads no records.  The guarantee is as for :func:`account`.
+
+    Raises UnsupportedEventError if there is no valid bound for the event under the relation.
 
     Parameters
     ----------
     event : Event
-        The mechanism's use of the records.
-    epsilon : float
-        In [0, inf).
+    epsilon : float in [0, inf)
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
-        The relation between neighbouring data sets.
-
-    Returns
-    -------
-    float
-        delta in (0, 1]; 1 is no guarantee.
-
-    Raises
-    ------
-    UnsupportedEventError
-        If there is no valid bound for the event under the relation.
 
     Examples
     --------
@@ -312,37 +280,21 @@ def calibrate_noise_multiplier(
     **Privacy.** Reads no records.  The event made with the returned multiplier was certified by the accountant to have
     epsilon at most ``target_epsilon`` at ``target_delta`` under ``adjacency``.
 
+    Raises BudgetExceededError if not even a noise multiplier of 1e6 meets the target. Raises UnsupportedEventError if
+    the accountant has no valid bound for the event under the relation. Warns with an AccountantFallbackWarning if
+    ``"prv"`` failed at the result and ``"pld"`` certified it.
+
     Parameters
     ----------
     make_event : callable
         Maps a noise multiplier, in [1e-2, 1e6], to an event whose epsilon does not increase with it.
-    target_epsilon : float
-        In (0, inf).
-    target_delta : float
-        In (0, 1).
+    target_epsilon : float in (0, inf)
+    target_delta : float in (0, 1)
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
-        The relation between neighbouring data sets.
     accountant : {"pld", "prv", "rdp"}
-        Which accountant certifies.
+        Which certifies.
     relative_tolerance : float
         The result exceeds a multiplier that misses the target by at most this factor less one, in [1e-6, 0.1].
-
-    Returns
-    -------
-    float
-        The noise multiplier, in [1e-2, 1e6].
-
-    Raises
-    ------
-    BudgetExceededError
-        If not even a noise multiplier of 1e6 meets the target.
-    UnsupportedEventError
-        If the accountant has no valid bound for the event under the relation.
-
-    Warns
-    -----
-    AccountantFallbackWarning
-        If ``"prv"`` failed at the result and ``"pld"`` certified it.
 
     Examples
     --------
@@ -355,8 +307,7 @@ def calibrate_noise_multiplier(
     noise_multiplier, bound = calibrate(
         make_event, target_epsilon, target_delta, adjacency, accountant, relative_tolerance
     )
-    if bound.fallback is not None:
-        warnings.warn(bound.note, AccountantFallbackWarning, stacklevel=2)
+    warn_of_fallback(bound)
     return noise_multiplier
 
 

@@ -49,16 +49,13 @@ class Charge:
     def begin(self, binding: str | None = None) -> None:
         """Declare that noise will be drawn from here on: nobody can cancel the charge any more.
 
+        Raises LedgerError if the run has begun from another copy, or the ledger cannot be written; nothing was drawn.
+
         Parameters
         ----------
         binding : str, optional
             With a checkpoint: 64 hexadecimal digits that identify the key and its records. The ledger accepts one entry
             for each run, so that only one of several copies of a checkpoint can begin.
-
-        Raises
-        ------
-        LedgerError
-            If the run has begun from another copy, or the ledger cannot be written; nothing was drawn.
         """
         if binding is not None and self.account is not None:
             with self._found() as (found, append):
@@ -118,8 +115,7 @@ def charge_run(
     :meth:`Charge.begin`, nothing was drawn.  A cancellation is appended after an interrupt, or if the system
     refused something other than reading the records (`Charge.refused`); any other error may depend on the records, and
     the charge stands unless the account has `refund_refused`.  After :meth:`Charge.begin` nothing can undo the charge,
-    and
-    a process that dies at any point leaves it counted.
+    and a process that dies at any point leaves it counted.
 
     Parameters
     ----------
@@ -139,10 +135,6 @@ def charge_run(
         and refused if it has begun.
     run : str, optional
         Without `token`: a run that has begun, is resumed, and must be in the ledger.
-
-    Yields
-    ------
-    Charge
 
     Raises
     ------

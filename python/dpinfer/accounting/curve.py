@@ -27,7 +27,7 @@ from dpinfer.accounting._steps import (
 )
 from dpinfer.accounting.events import Adjacency, Event, as_adjacency, check_event
 from dpinfer.accounting.gaussian import bisected, gaussian_delta, gaussian_epsilon, ndtr, pure_mu
-from dpinfer.accounting.pld import pld_deltas
+from dpinfer.accounting.pld import only_gaussian, pld_deltas
 
 _LEAST_DELTA = 1e-12  # the curve is known down to about this delta; below it the last value is used
 _N_POINTS = 513  # points of the table; between them the certified chord lies above the curve
@@ -64,11 +64,7 @@ class PrivacyCurve:
 
     @standard_arithmetic()
     def delta(self, epsilon: npt.ArrayLike) -> FloatArray:
-        """Return a certified delta at each `epsilon`, of the same shape.
-
-        Parameters
-        ----------
-        epsilon : array in [0, inf)
+        """Return a certified delta at each `epsilon` in [0, inf), of the same shape.
 
         Notes
         -----
@@ -90,12 +86,8 @@ class PrivacyCurve:
         """Return the largest power of any test between one data set and a neighbour, of the same shape.
 
         A membership attack is such a test: an attacker who sees the release, knows all other records and the mechanism,
-        and claims "the record is in" wrongly with probability `false_positive_rate`, claims it rightly with at most
-        the returned probability.
-
-        Parameters
-        ----------
-        false_positive_rate : array in [0, 1]
+        and claims "the record is in" wrongly with probability `false_positive_rate`, in [0, 1], claims it rightly with
+        at most the returned probability.
 
         Notes
         -----
@@ -114,24 +106,14 @@ class PrivacyCurve:
         return np.asarray(np.maximum(best, flat[:, 0])).reshape(np.shape(false_positive_rate))
 
     def trade_off(self, alpha: npt.ArrayLike) -> FloatArray:
-        """Return the trade-off curve f: the least false negative rate at each false positive rate, of the same shape.
-
-        Parameters
-        ----------
-        alpha : array in [0, 1]
-        """
+        """Return the trade-off curve f: the least false negative rate at each false positive rate `alpha`, in [0, 1]."""
         return np.asarray(1.0 - self.true_positive_rate(alpha))
 
     @standard_arithmetic()
     def mu(self, slack: float) -> float:
         """Return the least mu found with delta(epsilon) <= delta of G_mu + `slack` at every epsilon >= 0.
 
-        :func:`gaussian_dp_mu` explains the bound.
-
-        Parameters
-        ----------
-        slack : float
-            In (0, 1).
+        :func:`gaussian_dp_mu` explains the bound; `slack` is in (0, 1).
         """
         slack = check_interval("slack", slack, 0.0, 1.0)
         below = np.flatnonzero(self.deltas <= slack)
@@ -175,25 +157,18 @@ def _covers(mu: float, slack: float, epsilons: FloatArray, deltas: FloatArray) -
 def privacy_curve(event: Event, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> PrivacyCurve:
     """Return the certified privacy curve of an event, which bounds every test of membership.
 
+    It has 513 points, down to a delta of about 1e-12 or an epsilon of 40; all deltas are 1 where no guarantee is
+    claimed or none could be certified.
+
     **Privacy.** Reads no records.  Every point is a guarantee of the described mechanism under `adjacency`, in both
     orders of the neighbouring data sets, certified by the ``"pld"`` accountant.
+
+    Raises UnsupportedEventError if there is no valid bound for the event under the relation.
 
     Parameters
     ----------
     event : Event
-        What is done with the records.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
-
-    Returns
-    -------
-    PrivacyCurve
-        Of 513 points, down to a delta of about 1e-12 or an epsilon of 40; all deltas are 1 where no guarantee is
-        claimed or none could be certified.
-
-    Raises
-    ------
-    UnsupportedEventError
-        If there is no valid bound for the event under the relation.
 
     Notes
     -----
@@ -235,7 +210,7 @@ def _curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
 def _reach(steps: Mapping[Step, int]) -> float:
     """Return an epsilon at which delta is at most the least of a curve; for one Gaussian, the least such epsilon."""
     mu = min(_plain_mu(steps), 1e4)
-    return (gaussian_epsilon if _only_gaussian(steps) is not None else _concentrated_epsilon)(mu, _LEAST_DELTA)
+    return (gaussian_epsilon if only_gaussian(steps) is not None else _concentrated_epsilon)(mu, _LEAST_DELTA)
 
 
 def _concentrated_epsilon(mu: float, delta: float) -> float:
@@ -245,7 +220,7 @@ def _concentrated_epsilon(mu: float, delta: float) -> float:
 
 def _deltas(steps: Mapping[Step, int], points: Callable[[float], FloatArray]) -> tuple[FloatArray, FloatArray]:
     """Return epsilons and deltas of steps without pure guarantees."""
-    gaussian = _only_gaussian(steps)
+    gaussian = only_gaussian(steps)
     if steps and gaussian is None:
         return pld_deltas(steps, points, _LEAST_DELTA)
     epsilons = points(LARGEST_EPSILON)
@@ -274,10 +249,6 @@ def _spaced(top: float) -> FloatArray:
     return max(top, 1e-6) * np.linspace(0.0, 1.0, _N_POINTS) ** 1.5
 
 
-def _only_gaussian(steps: Mapping[Step, int]) -> Step | None:
-    return next((step for step in steps if len(steps) == 1 and step.kind is StepKind.GAUSSIAN), None)
-
-
 def _plain_mu(steps: Mapping[Step, int]) -> float:
     """Return a mu of Gaussian differential privacy of the composition when every record takes part in every step.
 
@@ -304,28 +275,19 @@ def _plain_shift(steps: Mapping[Step, int]) -> float:
 
 @standard_arithmetic()
 def gaussian_dp_mu(event: Event, *, slack: float, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> float:
-    """Return an upper bound on mu with which an event is Gaussian differentially private, up to `slack`.
+    """Return an upper bound on mu with which an event is Gaussian differentially private, up to `slack`; may be inf.
 
     **Privacy.** Reads no records.  The guarantee: telling one data set from a neighbour is, at every false positive
     rate, at most `slack` easier than telling N(0, 1) from N(mu, 1) by one draw.
 
+    Raises UnsupportedEventError if there is no valid bound for the event under the relation.
+
     Parameters
     ----------
     event : Event
-        What is done with the records.
     slack : float
         In (0, 1); the delta of the guarantee is the natural choice.  See the notes on why it is not 0.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
-
-    Returns
-    -------
-    float
-        mu in [0, inf]; infinity without a certified bound.
-
-    Raises
-    ------
-    UnsupportedEventError
-        If there is no valid bound for the event under the relation.
 
     Notes
     -----
@@ -352,7 +314,7 @@ def gaussian_dp_mu(event: Event, *, slack: float, adjacency: Adjacency | str = A
     plain = _plain_mu(steps)
     if failure >= slack or not _plain_holds(event, plain, slack - failure):
         return _curve(event, relation).mu(slack)
-    return plain if _only_gaussian(steps) is not None else min(plain, _curve(event, relation).mu(slack))
+    return plain if only_gaussian(steps) is not None else min(plain, _curve(event, relation).mu(slack))
 
 
 def _plain_holds(event: Event, plain: float, slack: float) -> bool:
@@ -369,27 +331,18 @@ def _plain_holds(event: Event, plain: float, slack: float) -> bool:
 
 @standard_arithmetic()
 def zcdp_rho(event: Event, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> float:
-    """Return an upper bound on rho with which an event is zero-concentrated differentially private.
+    """Return an upper bound on rho with which an event is zero-concentrated differentially private; may be inf.
 
     **Privacy.** Reads no records.  The guarantee: the Rényi divergence of every order alpha > 1 between neighbours is
     at most rho alpha, for exactly Gaussian noise (for the noise's finite precision see
     docs/derivations/noise.md).
 
+    Raises UnsupportedEventError if there is no valid bound for the event under the relation.
+
     Parameters
     ----------
     event : Event
-        What is done with the records.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
-
-    Returns
-    -------
-    float
-        rho in [0, inf]; infinity where no guarantee is claimed.
-
-    Raises
-    ------
-    UnsupportedEventError
-        If there is no valid bound for the event under the relation.
 
     Notes
     -----

@@ -51,17 +51,7 @@ class Adjacency(enum.Enum):
 
 
 def as_adjacency(value: "Adjacency | str") -> Adjacency:
-    """Return `value` as an :class:`Adjacency`.
-
-    Parameters
-    ----------
-    value : Adjacency or str
-        One of ``"add_remove"``, ``"zero_out"``, ``"replace_one"``, or the enumeration's own members.
-
-    Returns
-    -------
-    Adjacency
-        The relation.
+    """Return `value` as an :class:`Adjacency`: a member, or the value of one.
 
     Examples
     --------
@@ -80,11 +70,11 @@ def as_adjacency(value: "Adjacency | str") -> Adjacency:
 
 
 def add_remove_to_replace_one(epsilon: float, delta: float) -> tuple[float, float]:
-    """Turn an add/remove guarantee into a replace-one guarantee, by group privacy.
+    """Turn an add/remove guarantee into a replace-one guarantee (epsilon, delta), by group privacy.
 
     **Privacy.** Reads no records.  A replacement is one removal followed by one addition, so an (epsilon, delta)
-    guarantee under ``ADD_REMOVE`` is a (2 epsilon, (1 + e^epsilon) delta) guarantee under ``REPLACE_ONE``.  No
-    accountant of this package applies the conversion on its own.
+    guarantee under ``ADD_REMOVE`` is a (2 epsilon, (1 + e^epsilon) delta) guarantee under ``REPLACE_ONE``; a delta of 1
+    is none.  No accountant of this package applies the conversion on its own.
 
     Parameters
     ----------
@@ -92,11 +82,6 @@ def add_remove_to_replace_one(epsilon: float, delta: float) -> tuple[float, floa
         The add/remove epsilon, in [0, inf).
     delta : float
         The add/remove delta, in [0, 1].
-
-    Returns
-    -------
-    tuple of float
-        The replace-one epsilon and delta; delta is at most 1, and 1 is no guarantee.
 
     Notes
     -----
@@ -184,8 +169,7 @@ class PureEvent(_Described):
 
     Parameters
     ----------
-    epsilon : float
-        In (0, inf).
+    epsilon : float in (0, inf)
     adjacency : {"add_remove", "zero_out", "replace_one"}
         The relation that `epsilon` is stated under.
 
@@ -213,10 +197,8 @@ class ApproximateEvent(_Described):
 
     Parameters
     ----------
-    epsilon : float
-        In (0, inf).
-    delta : float
-        In (0, 1).
+    epsilon : float in (0, inf)
+    delta : float in (0, 1)
     adjacency : {"add_remove", "zero_out", "replace_one"}
         The relation that both are stated under.
 
@@ -379,22 +361,14 @@ def check_event(name: str, value: Any) -> Event:
 
 
 def event_from_dict(data: Mapping[str, Any]) -> Event:
-    """Rebuild an event from the result of ``to_dict``; refuse anything else.
+    """Rebuild an event, equal to the stored one, from the result of ``to_dict``; refuse anything else.
+
+    Raises ValueError if the type is unknown, a field is missing, unknown, of a wrong type or outside its interval.
 
     Parameters
     ----------
     data : mapping
         Plain data: ``type`` and exactly the fields of that event, nested events likewise, at most 32 levels deep.
-
-    Returns
-    -------
-    Event
-        An event equal to the one that was stored.
-
-    Raises
-    ------
-    ValueError
-        If the type is unknown, a field is missing, unknown, of a wrong type or outside its interval.
 
     Examples
     --------

@@ -70,19 +70,10 @@ class PrivacyBound:
 
 
 def caution_of_delta(delta: float, n_records: int, *, stacklevel: int = 3) -> None:
-    """Warn when delta is at least 1 / n_records.
+    """Warn with a WeakGuaranteeWarning when delta is at least 1 / n_records, the *public* number of records.
 
     Publishing one record, drawn at random, as it is would be (0, 1 / n_records)-differentially private: a delta of that
     size allows it (Dwork and Roth 2014, section 2.3).
-
-    Parameters
-    ----------
-    n_records : int
-        The *public* number of records.
-
-    Warns
-    -----
-    WeakGuaranteeWarning
     """
     if delta * n_records >= 1.0:
         warnings.warn(
@@ -162,8 +153,7 @@ class Guarantee(str):
     epsilon : float
         Certified for `event` at `delta` under `adjacency`.  The attribute of this name is infinite without a
         guarantee; `certified_epsilon` is the given value.
-    delta : float
-        In [0, 1).
+    delta : float in [0, 1)
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
     accountant : {"pld", "prv", "rdp"}
         Which certified it.
@@ -240,10 +230,7 @@ class Guarantee(str):
     def from_dict(cls, data: Mapping[str, Any]) -> "Guarantee":
         """Rebuild a guarantee from the result of :meth:`to_dict`, if its epsilon follows from its event.
 
-        Raises
-        ------
-        UnfoundedEpsilonError
-            If the epsilon differs from the certified one.
+        Raises UnfoundedEpsilonError if the epsilon differs from the certified one.
         """
         from dpinfer.accounting.accountant import ACCOUNTANTS, STATED_TOLERANCE, check_stated_epsilon
 
@@ -272,12 +259,7 @@ class Guarantee(str):
         return self.secure and not self.leaks
 
     def epsilon_at(self, delta: float) -> float:
-        """Return a certified epsilon at another `delta`, by the ``"pld"`` accountant.
-
-        Parameters
-        ----------
-        delta : float in (0, 1)
-        """
+        """Return a certified epsilon at another `delta` in (0, 1), by the ``"pld"`` accountant."""
         from dpinfer.accounting.accountant import certify
 
         delta = check_interval("delta", delta, 0.0, 1.0)
@@ -286,12 +268,7 @@ class Guarantee(str):
         return certify(self.event, delta=delta, adjacency=self.adjacency, accountant="pld").epsilon
 
     def delta_at(self, epsilon: float) -> float:
-        """Return a certified delta at an `epsilon`.
-
-        Parameters
-        ----------
-        epsilon : float in [0, inf)
-        """
+        """Return a certified delta at an `epsilon` in [0, inf)."""
         from dpinfer.accounting.accountant import delta_for
 
         epsilon = check_interval("epsilon", epsilon, 0.0, low_open=False)
@@ -314,22 +291,11 @@ class Guarantee(str):
         return zcdp_rho(self.event, adjacency=self.adjacency) if self.holds else math.inf
 
     def trade_off(self, alpha: npt.ArrayLike) -> FloatArray:
-        """Return the least false negative rate of any test for one record, at each false positive rate.
-
-        Parameters
-        ----------
-        alpha : array in [0, 1]
-            False positive rates.
-        """
+        """Return the least false negative rate of any test for one record, at each false positive rate in [0, 1]."""
         return np.asarray(1.0 - self.true_positive_rate(alpha))
 
     def true_positive_rate(self, false_positive_rate: npt.ArrayLike) -> FloatArray:
-        """Return the most that a membership attack can reach; see :meth:`PrivacyCurve.true_positive_rate`.
-
-        Parameters
-        ----------
-        false_positive_rate : array in [0, 1]
-        """
+        """Return the most that a membership attack can reach; see :meth:`PrivacyCurve.true_positive_rate`."""
         from dpinfer.accounting.curve import privacy_curve
 
         best = privacy_curve(self.event, adjacency=self.adjacency).true_positive_rate(false_positive_rate)

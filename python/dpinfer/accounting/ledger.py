@@ -21,7 +21,6 @@ from dpinfer.accounting.ledger_state import (
     LedgerRun,
     check_budget,
     check_name,
-    kind_of,
     read_state,
 )
 from dpinfer.errors import BudgetExceededError, PrivacyLeakWarning
@@ -34,17 +33,13 @@ class PrivacyLedger:
     one.  Entries are only ever appended, chained by hashes, and on the disk before the charged run reads its
     data. Opening the file replays and checks all of it.
 
+    Raises LedgerError if it cannot be read. Raises LedgerFormatError if it is not a ledger, is damaged, or was changed
+    by hand.
+
     Parameters
     ----------
     path : path-like
         An existing ledger; :meth:`create` makes one.
-
-    Raises
-    ------
-    LedgerError
-        If it cannot be read.
-    LedgerFormatError
-        If it is not a ledger, is damaged, or was changed by hand.
 
     Notes
     -----
@@ -72,12 +67,7 @@ class PrivacyLedger:
     def create(cls, path: str | os.PathLike[str]) -> "PrivacyLedger":
         """Make a new ledger without data sets.
 
-        Raises
-        ------
-        FileExistsError
-            If `path` exists.
-        OSError, LedgerError
-            If it cannot be written.
+        Raises FileExistsError if `path` exists. Raises OSError or LedgerError if it cannot be written.
         """
         content = {
             "format": FORMAT_NAME,
@@ -126,6 +116,9 @@ class PrivacyLedger:
         **Privacy.** Reads no records.  The user decides on the definition of one data set: two names for overlapping
         data would each get their own budget.
 
+        Raises TypeError or ValueError if an argument is wrong, or the name is not new. Raises LedgerError if the ledger
+        cannot be written.
+
         Parameters
         ----------
         name : str
@@ -138,13 +131,6 @@ class PrivacyLedger:
             How runs add up.  ``"pld"``: tightly, which is proved for runs whose noise and rates were fixed in advance.
             ``"filter"``, with a budget: by Rényi divergences of one order, which holds however later runs are chosen in
             view of earlier releases, and admits a little less (docs/derivations/ledger.md).
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is wrong, or the ledger has a data set of that name.
-        LedgerError
-            If the ledger cannot be written.
         """
         name = check_name(name)
         relation = as_adjacency(adjacency)
@@ -173,10 +159,7 @@ class PrivacyLedger:
         **Privacy.** Reads no records.  `refund_refused` lets the ledger's counts depend on the records: see
         :class:`LedgerAccount`.
 
-        Raises
-        ------
-        ValueError
-            If the ledger has no data set of that name.
+        Raises ValueError if the ledger has no data set of that name.
         """
         account = LedgerAccount(self.path, name, refund_refused)
         account.runs()
@@ -201,12 +184,7 @@ class LedgerAccount:
     refund_refused : bool
         A run whose records are refused has drawn nothing, but the refusal reveals something about them that no noise
         covers: its charge stands. True takes it back, with a warning: then the guarantee holds only for data sets that
-        are not refused, and the ledger's counts reveal refusals.
-
-    Warns
-    -----
-    PrivacyLeakWarning
-        If `refund_refused` is set.
+        are not refused, and the ledger's counts reveal refusals.  Warns with a PrivacyLeakWarning.
     """
 
     path: Path
@@ -248,17 +226,9 @@ class LedgerAccount:
         return tuple(self._state().runs.values())
 
     def spent(self, delta: float | None = None) -> PrivacyBound:
-        """Return the certified epsilon of all counted runs together.
+        """Return the certified epsilon of all counted runs together, at a `delta` in (0, 1), by default the budget's.
 
-        Parameters
-        ----------
-        delta : float in (0, 1), optional
-            The budget's by default.
-
-        Raises
-        ------
-        ValueError
-            If there is neither a budget nor a `delta`.
+        Raises ValueError if there is neither a budget nor a `delta`.
         """
         state = self._state()
         return state.composed([], _delta(state, delta))
@@ -332,7 +302,8 @@ def find_dataset(state: Mapping[str, DatasetState], name: str) -> DatasetState:
 def check_account(ledger: Any) -> LedgerAccount:
     """Return `ledger` when it is a data set's account."""
     if not isinstance(ledger, LedgerAccount):
-        raise TypeError(f"ledger must be a LedgerAccount (PrivacyLedger(path).dataset(name)), got {kind_of(ledger)}")
+        kind = type(ledger).__name__
+        raise TypeError(f"ledger must be a LedgerAccount (PrivacyLedger(path).dataset(name)), got {kind}")
     return ledger
 
 

@@ -81,15 +81,10 @@ class DatasetState:
         return certify(Composed(tuple(events)), delta=delta, adjacency=self.adjacency, accountant="pld")
 
 
-def kind_of(value: object) -> str:
-    """Return the type's name, for messages."""
-    return type(value).__name__
-
-
 def check_name(name: Any) -> str:
     """Return a name that an entry may hold."""
     if not isinstance(name, str):
-        raise TypeError(f"name must be a string, got {kind_of(name)}")
+        raise TypeError(f"name must be a string, got {type(name).__name__}")
     if not _NAME.fullmatch(name):
         raise ValueError("name must be 1 to 200 characters without control characters")
     return name
@@ -100,7 +95,7 @@ def check_budget(budget: Any) -> tuple[float, float] | None:
     if budget is None:
         return None
     if isinstance(budget, (str, bytes)) or not isinstance(budget, Sequence) or len(budget) != 2:
-        raise TypeError(f"budget must be a pair (epsilon, delta), got {kind_of(budget)}")
+        raise TypeError(f"budget must be a pair (epsilon, delta), got {type(budget).__name__}")
     return check_interval("budget[0]", budget[0], 0.0), check_interval("budget[1]", budget[1], 0.0, 1.0)
 
 

@@ -54,16 +54,13 @@ class NoiseTable:
     def delta(self, epsilon: float, sensitivity: int) -> float:
         """Return the least delta, rounded up, at which the noise is (epsilon, delta)-private for sums that differ so.
 
+        Raises ValueError if the table is too long for a sum of that sensitivity.
+
         Parameters
         ----------
         epsilon : float
         sensitivity : int
             The most that two neighbours' sums differ by.
-
-        Raises
-        ------
-        ValueError
-            If the table is too long for a sum of that sensitivity.
         """
         epsilon = check_interval("epsilon", epsilon, 0.0, 700.0)
         sensitivity = check_integer("sensitivity", sensitivity, 1)
@@ -96,10 +93,7 @@ def noise_table(law: "str | NoiseTable", *, epsilon: float, sensitivity: int) ->
 
     **Privacy.** Reads no records: the package gets public numbers, and returns a table of whole numbers.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If no package registers it, or its result is not a table.
+    Raises TypeError or ValueError if no package registers it, or its result is not a table.
     """
     if isinstance(law, NoiseTable):
         return law

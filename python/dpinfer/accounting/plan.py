@@ -1,15 +1,21 @@
 """A privacy plan: settings and cost of a private run, fixed before any record is read."""
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, cast
 
 from dpinfer._validate import check_choice, check_integer, check_interval
-from dpinfer.accounting.accountant import ACCOUNTANTS, AccountantName, calibrate, certify, check_stated_epsilon
+from dpinfer.accounting.accountant import (
+    ACCOUNTANTS,
+    AccountantName,
+    calibrate,
+    certify,
+    check_stated_epsilon,
+    warn_of_fallback,
+)
 from dpinfer.accounting.events import Adjacency, Event, as_adjacency, run_event
-from dpinfer.accounting.guarantee import AccountantFallbackWarning, Guarantee, PrivacyBound, caution_of_delta
+from dpinfer.accounting.guarantee import Guarantee, PrivacyBound, caution_of_delta
 
 SAMPLINGS = ("poisson", "uniform", "permutation")
 
@@ -37,11 +43,6 @@ class StoredPlan:
         """Rebuild a plan from the result of :meth:`to_dict`; refuse missing and unknown fields.
 
         **Privacy.** Reads no records.  A stored epsilon is checked as any other is, by the constructor.
-
-        Parameters
-        ----------
-        data : mapping
-            Plain data with exactly the plan's fields.
         """
         if not isinstance(data, Mapping):
             raise ValueError(f"a plan must be a mapping, got {type(data).__name__}")
@@ -69,20 +70,21 @@ class PrivacyPlan(StoredPlan):
     order amplifies nothing.  Build plans with :func:`plan_privacy` or :meth:`from_noise_multiplier`, which certify
     ``epsilon``; the constructor refuses an ``epsilon`` below what its accountant certifies.
 
+    Raises TypeError or ValueError if a field is not of its type or outside its interval, if ``epsilon`` exceeds
+    ``target_epsilon``, or if it is below the certified one.
+
     Parameters
     ----------
     noise_multiplier : float
         Standard deviation of the noise divided by ``max_grad_norm``, in (0, inf).
     epsilon : float
         Certified upper bound, in [0, inf]; infinity claims no guarantee.
-    delta : float
-        In (0, 1).
+    delta : float in (0, 1)
     sample_rate : float
         Probability with which a record takes part in a step, in (0, 1].
     n_steps : int
         Number of steps, at least 1.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
-        The relation between neighbouring data sets.
     accountant : {"pld", "prv", "rdp"}
         The requested accountant.
     target_epsilon : float or None
@@ -95,12 +97,6 @@ class PrivacyPlan(StoredPlan):
     n_records : int or None
         The public number of records of "uniform" and "permutation", whose ``sample_rate`` is its inverse; None for
         "poisson".
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a field is not of its type or outside its interval, if ``epsilon`` exceeds ``target_epsilon``, or if it is
-        below the certified one.
 
     Examples
     --------
@@ -126,7 +122,6 @@ class PrivacyPlan(StoredPlan):
 
     def __post_init__(self) -> None:
         """Check the fields and store them in their types."""
-        check_choice("sampling", self.sampling, SAMPLINGS)
         rate, n_records = _sampling(self.sampling, self.sample_rate, self.n_records)
         checked: dict[str, Any] = {
             "n_records": n_records,
@@ -169,13 +164,7 @@ class PrivacyPlan(StoredPlan):
         )
 
     def certify(self) -> PrivacyBound:
-        """Account the plan's event again with the plan's accountant.
-
-        Returns
-        -------
-        PrivacyBound
-            The bound on the plan's event at the plan's delta.
-        """
+        """Account the plan's event again, at the plan's delta, with the plan's accountant."""
         return certify(self.event, delta=self.delta, adjacency=self.adjacency, accountant=self.accountant)
 
     @classmethod
@@ -191,47 +180,33 @@ class PrivacyPlan(StoredPlan):
         sampling: str = "poisson",
         n_records: int | None = None,
     ) -> "PrivacyPlan":
-        """Certify the epsilon of a given noise multiplier.
+        """Certify the epsilon of a given noise multiplier; infinite without a certified bound.
 
         **Privacy.** Reads no records.  The guarantee is the class's.
+
+        Raises UnsupportedEventError if the accountant has no valid bound for the event under the relation. Warns with
+        an AccountantFallbackWarning if ``"prv"`` failed and ``"pld"`` answered.
 
         Parameters
         ----------
         noise_multiplier : float
             Standard deviation of the noise divided by ``max_grad_norm``, in (0, inf).
-        delta : float
-            In (0, 1).
+        delta : float in (0, 1)
         sample_rate, n_steps, adjacency, accountant, sampling, n_records
             As in :func:`plan_privacy`.
-
-        Returns
-        -------
-        PrivacyPlan
-            The plan; its epsilon is infinite without a certified bound.
-
-        Raises
-        ------
-        UnsupportedEventError
-            If the accountant has no valid bound for the event under the relation.
-
-        Warns
-        -----
-        AccountantFallbackWarning
-            If ``"prv"`` failed and ``"pld"`` answered.
 
         Examples
         --------
         >>> round(PrivacyPlan.from_noise_multiplier(20.0, 0.1, 10_000, 1e-5).epsilon, 3)
         1.996
         """
-        check_choice("sampling", sampling, SAMPLINGS)
         rate, n_records = _sampling(sampling, sample_rate, n_records)
         steps = check_integer("n_steps", n_steps, minimum=1)
         if n_records is not None:
             caution_of_delta(check_interval("delta", delta, 0.0, 1.0), n_records)
         event = run_event(noise_multiplier, rate, steps, sampling, n_records)
         bound = certify(event, delta=delta, adjacency=_relation(adjacency, sampling), accountant=accountant)
-        _warn_of_fallback(bound)
+        warn_of_fallback(bound)
         return cls(
             sampling=sampling,
             n_records=n_records,
@@ -257,49 +232,33 @@ def plan_privacy(
     sampling: str = "poisson",
     n_records: int | None = None,
 ) -> PrivacyPlan:
-    """Find the least noise with which a run of sampled Gaussian steps meets a privacy target.
+    """Find the least noise, to a relative 1e-4, with which a run of sampled Gaussian steps meets a privacy target.
 
     **Privacy.** Reads no records.  The guarantee is that of :class:`PrivacyPlan`, with ``epsilon`` at most
     ``target_epsilon``.
 
+    Raises BudgetExceededError if no noise multiplier up to 1e6 meets the target. Raises UnsupportedEventError if the
+    accountant has no valid bound for the event under the relation. Warns with an AccountantFallbackWarning if ``"prv"``
+    failed and ``"pld"`` certified the plan.
+
     Parameters
     ----------
-    target_epsilon : float
-        In (0, inf).
-    target_delta : float
-        In (0, 1).
+    target_epsilon : float in (0, inf)
+    target_delta : float in (0, 1)
     sample_rate : float, optional
         Probability with which a record takes part in a step, in (0, 1]; 1 uses every record in every step.  For, and
         only for, Poisson sampling.
     n_steps : int
         Number of steps, at least 1.  With "uniform" and "permutation" a step reads one record.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}, optional
-        The relation between neighbouring data sets; "add_remove" by default for Poisson sampling, "replace_one" for the
-        others, whose number of records is public.  ``"replace_one"`` with Poisson sampling needs a ``sample_rate`` of
-        1.
+        "add_remove" by default for Poisson sampling, "replace_one" for the others, whose number of records is public.
+        ``"replace_one"`` with Poisson sampling needs a ``sample_rate`` of 1.
     accountant : {"pld", "prv", "rdp"}
-        Which accountant certifies.
+        Which certifies.
     sampling : {"poisson", "uniform", "permutation"}
         See :class:`PrivacyPlan`.
     n_records : int, optional
         The *public* number of records; for, and only for, "uniform" and "permutation".
-
-    Returns
-    -------
-    PrivacyPlan
-        The plan; its noise multiplier exceeds one that misses the target by at most a relative 1e-4.
-
-    Raises
-    ------
-    BudgetExceededError
-        If no noise multiplier up to 1e6 meets the target.
-    UnsupportedEventError
-        If the accountant has no valid bound for the event under the relation.
-
-    Warns
-    -----
-    AccountantFallbackWarning
-        If ``"prv"`` failed and ``"pld"`` certified the plan.
 
     Examples
     --------
@@ -314,7 +273,6 @@ def plan_privacy(
     """
     target = check_interval("target_epsilon", target_epsilon, 0.0)
     delta = check_interval("target_delta", target_delta, 0.0, 1.0)
-    check_choice("sampling", sampling, SAMPLINGS)
     rate, n_records = _sampling(sampling, sample_rate, n_records)
     steps = check_integer("n_steps", n_steps, minimum=1)
     if n_records is not None:
@@ -324,7 +282,7 @@ def plan_privacy(
         return run_event(noise, rate, steps, sampling, n_records)
 
     noise_multiplier, bound = calibrate(event, target, delta, _relation(adjacency, sampling), accountant)
-    _warn_of_fallback(bound)
+    warn_of_fallback(bound)
     return PrivacyPlan(
         sampling=sampling,
         n_records=n_records,
@@ -341,7 +299,8 @@ def plan_privacy(
 
 
 def _sampling(sampling: str, sample_rate: Any, n_records: Any) -> tuple[float, int | None]:
-    """Return (sample rate, number of records or None), checked against the sampling."""
+    """Return (sample rate, number of records or None), checked against the sampling, which is checked too."""
+    check_choice("sampling", sampling, SAMPLINGS)
     if sampling == "poisson":
         if n_records is not None:
             raise ValueError("n_records must not be given with sampling='poisson'")
@@ -361,11 +320,6 @@ def _relation(adjacency: Adjacency | str | None, sampling: str) -> Adjacency:
     if sampling != "poisson" and relation is Adjacency.ADD_REMOVE:
         raise ValueError(f"adjacency must not be 'add_remove' with sampling={sampling!r}: its n_records is public")
     return relation
-
-
-def _warn_of_fallback(bound: PrivacyBound) -> None:
-    if bound.fallback is not None:
-        warnings.warn(bound.note, AccountantFallbackWarning, stacklevel=3)
 
 
 def _check_epsilon(value: Any) -> float:

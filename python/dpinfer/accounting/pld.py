@@ -27,7 +27,8 @@ _BOTH = (Direction.REMOVE, Direction.ADD)
 _ANCHORS = (1e-2, 1e-5, 1e-8)  # where the laws of a whole curve are made accurate: at epsilon 0, and at these deltas
 
 
-def _only_gaussian(steps: Mapping[Step, int]) -> Step | None:
+def only_gaussian(steps: Mapping[Step, int]) -> Step | None:
+    """Return the step of a composition that is one plain Gaussian, None for any other."""
     return next((step for step in steps if len(steps) == 1 and step.kind is StepKind.GAUSSIAN), None)
 
 
@@ -87,7 +88,7 @@ def pld_epsilon(
     FFT with every error added to delta.  A composition of plain Gaussians is evaluated in closed form.
     """
     _without_pure(steps)
-    gaussian = _only_gaussian(steps)
+    gaussian = only_gaussian(steps)
     if gaussian is not None:
         return gaussian_epsilon(gaussian.shift, delta)
     if _total_variation(steps) <= delta:
@@ -123,7 +124,7 @@ def pld_delta(
     again with a smaller cut.
     """
     _without_pure(steps)
-    gaussian = _only_gaussian(steps)
+    gaussian = only_gaussian(steps)
     if gaussian is not None:
         return gaussian_delta(gaussian.shift, epsilon)
     trivial = _total_variation(steps)
@@ -206,15 +207,12 @@ def prv_epsilon(
 ) -> PRVInterval:
     """Return prv-accountant's bounds on epsilon at `delta`.
 
+    The package models one order of the data sets only (a record is removed), so the upper end returned here is the
+    larger of its upper end and the ``"pld"`` bound of the other order.
+
     Raises UnsupportedEventError if a step samples without replacement. Raises PRVError if the package raises, as it
     does where a discretised mean differs from its quadrature of the mean, or if its interval does not hold the
     ``"pld"`` upper bound, which is the only one of the two whose roundings are counted.
-
-    Returns
-    -------
-    PRVInterval
-        The package's interval.  The package models one order of the data sets only (a record is removed), so the
-        upper end returned here is the larger of its upper end and the ``"pld"`` bound of the other order.
 
     Notes
     -----

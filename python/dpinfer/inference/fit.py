@@ -51,6 +51,9 @@ def noise_aware_posterior(
 
     **Privacy.** Post-processing of a Release: it costs nothing, however often it is called.
 
+    Raises NumericalError if a coordinate does not move, a sampler did not converge, or no Hessian draw is positive
+    definite: with ``fallback=False``, or where the release does not name its model.
+
     Parameters
     ----------
     release : any release
@@ -122,12 +125,6 @@ def noise_aware_posterior(
     Posterior
         Its `method` names the method of the run, `approximation`, `hessian` and `prior` repeat the request, and
         `computed` describes the computation.
-
-    Raises
-    ------
-    NumericalError
-        If a coordinate does not move, a sampler did not converge, or no Hessian draw is positive definite: with
-        ``fallback=False``, or where the release does not name its model.
 
     Notes
     -----

@@ -239,10 +239,8 @@ class KindRequest:
 
         **Privacy.** Reads public facts alone: call it before anything is spent.
 
-        Raises
-        ------
-        TypeError, ValueError
-            If the settings do not fit each other or the release; the message names the argument.
+        Raises TypeError or ValueError if the settings do not fit each other or the release; the message names the
+        argument.
         """
         facts: ReleaseFacts | PlannedRelease
         if isinstance(release, PlannedRelease):

@@ -19,6 +19,8 @@ class SurveyWeights:
     **Privacy.** Public, from the survey's documentation and not from the records; privacy does not depend on it being
     right.
 
+    Raises ValueError if a number is out of range, or `mean` is larger than `largest`.
+
     Parameters
     ----------
     largest : float
@@ -32,11 +34,6 @@ class SurveyWeights:
     strata : int, optional
         Number of strata, up to 1000, in which records were sampled separately; 0 for none.  The third column of
         the responses holds each record's, from 0 on.  Without weights: ``SurveyWeights(1.0, strata=8)``, and ones.
-
-    Raises
-    ------
-    ValueError
-        If a number is out of range, or `mean` is larger than `largest`.
 
     Notes
     -----

@@ -85,6 +85,10 @@ def load_posterior(path: str | os.PathLike[str], *, model: Model | None = None) 
 
     **Privacy.** Post-processing of a Release: it states the guarantee that was saved with it.
 
+    Raises PosteriorFormatError if it is not a posterior, is damaged or was changed, has a newer format version, or
+    states an epsilon that does not follow from its events. Raises TypeError or ValueError if `model` is wrong, or
+    needed and not given.
+
     Parameters
     ----------
     path : path-like
@@ -95,14 +99,6 @@ def load_posterior(path: str | os.PathLike[str], *, model: Model | None = None) 
     -------
     Posterior
         With the numbers, draws and guarantee of the one that was saved, bit for bit.
-
-    Raises
-    ------
-    PosteriorFormatError
-        If it is not a posterior, is damaged or was changed, has a newer format version, or states an epsilon that does
-        not follow from its events.
-    TypeError, ValueError
-        If `model` is wrong, or needed and not given.
     """
     content = Path(path).read_bytes()
     try:

@@ -16,6 +16,8 @@ class PosteriorDiagnostics:
 
     **Privacy.** Post-processing of a Release: as safe to publish as the release.
 
+    Raises TypeError if a field is unknown.
+
     Parameters
     ----------
     noise_ratio : (k,) array, optional
@@ -74,11 +76,6 @@ class PosteriorDiagnostics:
         simulated; the intervals are widened by it.
     fallback : str
         Reason of a fallback from the requested posterior.
-
-    Raises
-    ------
-    TypeError
-        If a field is unknown.
 
     Examples
     --------

@@ -389,6 +389,9 @@ class Posterior:
         **Privacy.** Post-processing of a Release; `X` are the caller's own points.  The attributes ``guarantee`` and
         ``leaks`` of every group state the release's.  There is no observed data: the records are private.
 
+        Raises TypeError or ValueError if the requested records cannot be drawn from the model. Raises
+        BackendUnavailableError if ArviZ is not installed (the extra ``dpinfer[arviz]``).
+
         Parameters
         ----------
         n_samples : int
@@ -399,13 +402,6 @@ class Posterior:
             Points for drawn responses of a regression.
         n_records : int, optional
             Records that are drawn, for a model of records without features.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the requested records cannot be drawn from the model.
-        BackendUnavailableError
-            If ArviZ is not installed (the extra ``dpinfer[arviz]``).
         """
         from dpinfer.inference.posterior.arviz_export import to_arviz
 

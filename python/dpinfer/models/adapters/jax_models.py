@@ -53,6 +53,9 @@ def from_jax(
 
     **Privacy.** As :func:`dpinfer.models.from_gradient`.
 
+    Raises BackendUnavailableError if JAX is not installed (the extra ``dpinfer[jax]``), or too old. Raises TypeError or
+    ValueError if an argument is wrong, or the code fails a trial.
+
     Parameters
     ----------
     log_likelihood : callable
@@ -64,13 +67,6 @@ def from_jax(
         Map over a block at once (default), or record by record: for code whose rows are rounded together otherwise.
     parameters, n_features, features, prior_mean, prior_scale, bijectors, public_data, **declared
         As in :func:`dpinfer.models.from_gradient`.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If JAX is not installed (the extra ``dpinfer[jax]``), or too old.
-    TypeError, ValueError
-        If an argument is wrong, or the code fails a trial.
     """
     framework("jax")
     check_callables({"log_likelihood": log_likelihood}, {"sampler": sampler})

@@ -35,6 +35,10 @@ def from_numpyro(
 
     **Privacy.** As :func:`dpinfer.models.from_gradient`.
 
+    Raises BackendUnavailableError if NumPyro is not installed (the extra ``dpinfer[numpyro]``), or too old. Raises
+    TypeError or ValueError if the model has no or several observed sites, a latent variable of single records, a
+    discrete or simplex parameter, a prior that is improper or depends on other parameters; or the code fails a trial.
+
     Parameters
     ----------
     model : callable
@@ -43,14 +47,6 @@ def from_numpyro(
         As in :func:`dpinfer.models.from_gradient`.
     vectorize : bool
         As in :func:`dpinfer.models.from_jax`.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If NumPyro is not installed (the extra ``dpinfer[numpyro]``), or too old.
-    TypeError, ValueError
-        If the model has no or several observed sites, a latent variable of single records, a discrete or simplex
-        parameter, a prior that is improper or depends on other parameters; or the code fails a trial.
     """
     framework("numpyro")
     check_callables({"model": model}, {})

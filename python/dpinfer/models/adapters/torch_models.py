@@ -42,6 +42,9 @@ def from_torch(
 
     **Privacy.** As :func:`dpinfer.models.from_gradient`.
 
+    Raises BackendUnavailableError if PyTorch is not installed (the extra ``dpinfer[torch]``), or too old. Raises
+    TypeError or ValueError if an argument is wrong, the module mixes records, or the code fails a trial.
+
     Parameters
     ----------
     log_likelihood : callable
@@ -59,13 +62,6 @@ def from_torch(
         Map over a block at once (default), or record by record: slow, for code whose rows are rounded together.
     n_features, features, prior_mean, prior_scale, bijectors, public_data, **declared
         As in :func:`dpinfer.models.from_gradient`.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If PyTorch is not installed (the extra ``dpinfer[torch]``), or too old.
-    TypeError, ValueError
-        If an argument is wrong, the module mixes records, or the code fails a trial.
     """
     torch = framework("torch")
     check_callables({"log_likelihood": log_likelihood}, {"sampler": sampler})

@@ -61,6 +61,8 @@ def plan_inference(
 
     **Privacy.** Reads no records.  `pilot` and `curvature` must be public: nothing here adds noise to them.
 
+    Raises NumericalError if no simulated run gave a posterior.
+
     Parameters
     ----------
     model : Model
@@ -100,11 +102,6 @@ def plan_inference(
         Of the simulated runs.
     progress : bool or callable
         True: a bar on a terminal's stderr; a callable gets (done, total).
-
-    Raises
-    ------
-    NumericalError
-        If no simulated run gave a posterior.
 
     Notes
     -----

@@ -81,16 +81,14 @@ class PlanSettings:
 
     **Privacy.** Public; holds no records.  `pilot` and `curvature` must be public: nothing adds noise to them.
 
+    Raises TypeError or ValueError if a field is wrong by itself.  The shapes of `pilot` and `curvature` are checked
+    with the model.
+
     Parameters
     ----------
     recipe, sample_rate, n_steps, max_grad_norm, learning_rate_factor, hessian, prior, pilot, curvature, \
 n_simulations, seed
         As in :func:`dpinfer.plan_inference`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a field is wrong by itself.  The shapes of `pilot` and `curvature` are checked with the model.
 
     Examples
     --------

@@ -106,7 +106,7 @@ class PrivacyCurve:
         return np.asarray(np.maximum(best, flat[:, 0])).reshape(np.shape(false_positive_rate))
 
     def trade_off(self, alpha: npt.ArrayLike) -> FloatArray:
-        """Return the trade-off curve f: the least false negative rate at each false positive rate `alpha`, in [0, 1]."""
+        """Return the trade-off curve f: the least false negative rate at each false positive rate alpha in [0, 1]."""
         return np.asarray(1.0 - self.true_positive_rate(alpha))
 
     @standard_arithmetic()

@@ -143,7 +143,46 @@ class Model(ABC):
         """Return the model as JSON values; ``model_from_dict`` reads it back."""
 
 
-class NormalPriorModel(Model):
+class IndependentNormalPriors(Model):
+    """Base of models whose unconstrained parameters have independent normal priors."""
+
+    @abstractmethod
+    def _prior_law(self) -> tuple[FloatArray | float, FloatArray | float]:
+        """Return mean and standard deviation: numbers for all parameters, or (n,)."""
+
+    def log_prior(self, theta: npt.ArrayLike) -> FloatArray:
+        """Return the log prior density on the unconstrained space, (...,) for (..., n)."""
+        mean, stddev = self._prior_law()
+        scaled = (check_float_array("theta", theta, finite=False) - mean) / stddev
+        return np.asarray(-np.sum(0.5 * scaled**2 + np.log(stddev) + 0.5 * np.log(2.0 * np.pi), axis=-1))
+
+    def log_prior_gradient(self, theta: FloatArray) -> FloatArray:
+        """Return the gradient of the log prior at one theta (n,)."""
+        mean, stddev = self._prior_law()
+        return np.asarray((mean - theta) / stddev**2)
+
+    def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the gradient of E_q[log prior] in loc and raw_scale, in closed form."""
+        variance = self._prior_law()[1] ** 2
+        return self.log_prior_gradient(loc), np.asarray(-softplus(raw_scale) * sigmoid(raw_scale) / variance)
+
+    def prior_moments(self) -> tuple[FloatArray, FloatArray]:
+        """Return the prior's mean and standard deviation of each unconstrained parameter, two (n,) arrays."""
+        mean, stddev = self._prior_law()
+        return np.full(self.n_params, mean), np.full(self.n_params, stddev)
+
+    def default_start(self) -> tuple[FloatArray, FloatArray]:
+        """Return loc at the prior's mean and raw_scale = -6, the paper's start for Adult."""
+        return self.prior_moments()[0], np.full(self.n_params, START_RAW_SCALE)
+
+    def sample_prior(self, size: int, rng: np.random.Generator | int) -> FloatArray:
+        """Draw constrained parameters from the prior, (size, n)."""
+        mean, stddev = self._prior_law()
+        z = np.random.default_rng(rng).standard_normal((check_integer("size", size, 0), self.n_params))
+        return self.constrain(mean + stddev * z)
+
+
+class NormalPriorModel(IndependentNormalPriors):
     """Base of models with independent N(0, prior_scale**2) priors.
 
     Attributes
@@ -154,33 +193,8 @@ class NormalPriorModel(Model):
 
     prior_scale: float
 
-    def log_prior(self, theta: npt.ArrayLike) -> FloatArray:
-        """Return the log prior density, (...,) for (..., n)."""
-        values = check_float_array("theta", theta, finite=False)
-        scaled = values / self.prior_scale
-        constant = 0.5 * np.log(2.0 * np.pi) + np.log(self.prior_scale)
-        return np.asarray(-0.5 * np.sum(scaled**2, axis=-1) - self.n_params * constant)
-
-    def log_prior_gradient(self, theta: FloatArray) -> FloatArray:
-        """Return the gradient of the log prior at one theta (n,)."""
-        return -theta / self.prior_scale**2
-
-    def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the gradient of E_q[log prior] in loc and raw_scale, in closed form."""
-        variance = self.prior_scale**2
-        return -loc / variance, -softplus(raw_scale) * sigmoid(raw_scale) / variance
-
-    def prior_moments(self) -> tuple[FloatArray, FloatArray]:
-        """Return the prior's mean and standard deviation of each parameter, two (n,) arrays."""
-        return np.zeros(self.n_params), np.full(self.n_params, self.prior_scale)
-
-    def default_start(self) -> tuple[FloatArray, FloatArray]:
-        """Return loc = 0 and raw_scale = -6, the paper's start for Adult."""
-        return np.zeros(self.n_params), np.full(self.n_params, START_RAW_SCALE)
-
-    def sample_prior(self, size: int, rng: np.random.Generator | int) -> FloatArray:
-        """Draw constrained parameters from the prior, (size, n)."""
-        return np.random.default_rng(rng).normal(0.0, self.prior_scale, (check_integer("size", size, 0), self.n_params))
+    def _prior_law(self) -> tuple[FloatArray | float, FloatArray | float]:
+        return 0.0, self.prior_scale
 
 
 _KINDS: dict[str, type[Model]] = {}

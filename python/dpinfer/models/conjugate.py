@@ -17,16 +17,7 @@ from dpinfer.models.conjugate_model import ConjugateModel
 
 _QUANTILES = 2048  # of an exponential record (docs/derivations/noise-aware-posterior.md)
 _MAX_CATEGORIES = 33  # 32 parameters: limit of the compiled engine; format
-_START_RAW_SCALE = -4.0  # small scales: the start is near the prior's centre; tolerance
-_CATEGORICAL_START_RAW_SCALE = -6.0  # as above, for several parameters: tolerance
-
-
-def _column(X: npt.ArrayLike) -> FloatArray:
-    """Return records (N,) or (N, 1) as (N,) float64."""
-    values = np.asarray(X)
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    return check_float_array("X", values, (None,), finite=False)
+_CATEGORICAL_START_RAW_SCALE = -6.0  # below that of one parameter, for several: tolerance
 
 
 def _one_probability(params: npt.ArrayLike) -> float:
@@ -81,10 +72,6 @@ class GammaExponential(ConjugateModel):
         sums, count = _total(total, 1, n_records)
         return GammaOnSoftplus(self.shape + count, self.rate + float(sums[0]))
 
-    def sufficient_statistics(self, X: npt.ArrayLike) -> FloatArray:
-        """Return the records, (N, 1) float64."""
-        return _column(X)[:, None]
-
     def invalid_records(self, values: FloatArray) -> str | None:
         """Return "numbers of at least 0" unless they are."""
         return None if np.all(values >= 0.0) else "numbers of at least 0"
@@ -104,10 +91,6 @@ class GammaExponential(ConjugateModel):
         """Draw waiting times (n_records,) at the rate params[0]."""
         rate = check_interval("params", check_float_array("params", params, (1,))[0], 0.0)
         return np.random.default_rng(rng).exponential(1.0 / rate, check_integer("n_records", n_records, 0))
-
-    def default_start(self) -> tuple[FloatArray, FloatArray]:
-        """Return loc = 0 and raw_scale = -4, the paper's start."""
-        return np.zeros(1), np.full(1, _START_RAW_SCALE)
 
     def engine_family(self) -> tuple[str, FloatArray, float]:
         """Return the model's name, prior and number of trials for the studies' compiled engine."""
@@ -141,7 +124,7 @@ class _BetaModel(ConjugateModel):
         """``("probability",)``."""
         return ("probability",)
 
-    def _check_prior(self) -> None:
+    def __post_init__(self) -> None:
         object.__setattr__(self, "a", check_interval("a", self.a, 0.0))
         object.__setattr__(self, "b", check_interval("b", self.b, 0.0))
 
@@ -149,10 +132,6 @@ class _BetaModel(ConjugateModel):
         """Return Beta(a + total, b + trials N - total).  **Privacy.** Not private."""
         sums, count = _total(total, 1, n_records)
         return DirichletOnLogits((self.a + float(sums[0]), self.b + self.trials * count - float(sums[0])))
-
-    def sufficient_statistics(self, X: npt.ArrayLike) -> FloatArray:
-        """Return the records, (N, 1) float64."""
-        return _column(X)[:, None]
 
     def information(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
         """Return trials p (1 - p), (..., 1)."""
@@ -165,9 +144,9 @@ class _BetaModel(ConjugateModel):
         counts = np.arange(self.trials + 1.0)
         return counts[:, None], stats.binom.pmf(counts, self.trials, sigmoid(loc[0]))
 
-    def default_start(self) -> tuple[FloatArray, FloatArray]:
-        """Return loc = 0 and raw_scale = -4, the paper's start."""
-        return np.zeros(1), np.full(1, _START_RAW_SCALE)
+    def engine_family(self) -> tuple[str, FloatArray, float]:
+        """Return the model's name, prior and number of trials for the studies' compiled engine."""
+        return "binomial", np.array([self.a, self.b]), float(self.trials)
 
     def _affine_gradient(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         return np.full((*theta.shape, 1), -1.0), self.trials * sigmoid(theta)
@@ -191,9 +170,6 @@ class BetaBernoulli(_BetaModel):
     a: float = 10.0
     b: float = 10.0
 
-    def __post_init__(self) -> None:
-        self._check_prior()
-
     @property
     def trials(self) -> int:
         """1."""
@@ -207,10 +183,6 @@ class BetaBernoulli(_BetaModel):
         """Draw zeros and ones (n_records,), each 1 with probability params[0]."""
         uniform = np.random.default_rng(rng).random(check_integer("n_records", n_records, 0))
         return (uniform < _one_probability(params)).astype(np.float64)
-
-    def engine_family(self) -> tuple[str, FloatArray, float]:
-        """Return the model's name, prior and number of trials for the studies' compiled engine."""
-        return "binomial", np.array([self.a, self.b]), 1.0
 
 
 @dataclass(frozen=True)
@@ -231,7 +203,7 @@ class BetaBinomial(_BetaModel):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_trials", check_integer("n_trials", self.n_trials, 1, 2**31))
-        self._check_prior()
+        super().__post_init__()
 
     @property
     def trials(self) -> int:
@@ -248,10 +220,6 @@ class BetaBinomial(_BetaModel):
         generator = np.random.default_rng(rng)
         size = check_integer("n_records", n_records, 0)
         return np.asarray(generator.binomial(self.n_trials, _one_probability(params), size), dtype=np.float64)
-
-    def engine_family(self) -> tuple[str, FloatArray, float]:
-        """Return the model's name, prior and number of trials for the studies' compiled engine."""
-        return "binomial", np.array([self.a, self.b]), float(self.n_trials)
 
 
 @dataclass(frozen=True)
@@ -308,7 +276,7 @@ class DirichletCategorical(ConjugateModel):
 
     def sufficient_statistics(self, X: npt.ArrayLike) -> FloatArray:
         """Return the indicators of all categories but the last, (N, n) float64."""
-        return np.asarray(_column(X)[:, None] == np.arange(self.n_params), dtype=np.float64)
+        return np.asarray(super().sufficient_statistics(X) == np.arange(self.n_params), dtype=np.float64)
 
     def invalid_records(self, values: FloatArray) -> str | None:
         """Return "integers in 0..M - 1" unless they are."""

@@ -17,6 +17,14 @@ SPACES = ("constrained", "unconstrained")
 _SCORES = 32  # Gauss-Hermite nodes, exact to degree 63
 
 
+def checked_probabilities(probability: npt.ArrayLike) -> FloatArray:
+    """Return probabilities in (0, 1), of any shape, with one more axis: (..., 1)."""
+    values = check_float_array("probability", probability)
+    if values.size and not (values.min() > 0.0 and values.max() < 1.0):
+        raise ValueError("probability must lie in (0, 1)")
+    return values.reshape((*np.shape(probability), 1))
+
+
 class ConjugateDistribution(ABC):
     """A prior or an exact posterior of n parameters, with its marginals on both spaces.
 
@@ -69,22 +77,9 @@ class ConjugateDistribution(ABC):
         """Return marginal quantiles, (..., n) for probabilities (..., 1)."""
 
     def quantile(self, probability: npt.ArrayLike, space: str = "constrained") -> FloatArray:
-        """Return marginal quantiles.
-
-        Parameters
-        ----------
-        probability : float or (...) array in (0, 1)
-        space : {"constrained", "unconstrained"}
-
-        Returns
-        -------
-        (..., n) array
-        """
+        """Return marginal quantiles, (..., n) for probabilities (...) in (0, 1), on one of the two spaces."""
         check_choice("space", space, SPACES)
-        values = check_float_array("probability", probability)
-        if values.size and not (values.min() > 0.0 and values.max() < 1.0):
-            raise ValueError("probability must lie in (0, 1)")
-        return self._quantiles(values.reshape((*np.shape(probability), 1)), space)
+        return self._quantiles(checked_probabilities(probability), space)
 
     def interval(self, level: float = 0.9, space: str = "constrained") -> FloatArray:
         """Return central marginal intervals that hold `level` of the probability: lower and upper ends, (2, n)."""

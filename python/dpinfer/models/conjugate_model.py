@@ -8,11 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
+from dpinfer._validate import check_float_array
 from dpinfer.models.base import GAUSS_HERMITE_NODES, Model, gauss_hermite, sigmoid, softplus
 from dpinfer.models.conjugate_distributions import ConjugateDistribution
 
 _MAX_POINTS = 1_000_000  # of a product rule: memory
 _DIFFERENCE = 1e-4  # of central differences of smooth functions: error of order 1e-8
+_START_RAW_SCALE = -4.0  # small scales: the start is near the prior's centre; tolerance
 
 
 class ConjugateModel(Model):
@@ -49,9 +51,16 @@ class ConjugateModel(Model):
         **Privacy.** Not private: exact statistics in, exact posterior out.
         """
 
-    @abstractmethod
     def sufficient_statistics(self, X: npt.ArrayLike) -> FloatArray:
-        """Return each record's sufficient statistic, (N, n) float64 for records (N,) or (N, 1)."""
+        """Return each record's sufficient statistic, (N, n) float64 for records (N,) or (N, 1): by default itself."""
+        values = np.asarray(X)
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        return check_float_array("X", values, (None,), finite=False)[:, None]
+
+    def default_start(self) -> tuple[FloatArray, FloatArray]:
+        """Return loc = 0 and raw_scale = -4, the paper's start."""
+        return np.zeros(self.n_params), np.full(self.n_params, _START_RAW_SCALE)
 
     @abstractmethod
     def invalid_records(self, values: FloatArray) -> str | None:
@@ -131,10 +140,7 @@ class ConjugateModel(Model):
         Gauss-Hermite with 64 nodes for each parameter; for the softmax of n > 3 parameters, with the largest number
         whose n-th power is at most 10**6.
 
-        Raises
-        ------
-        ValueError
-            For the softmax of more than 6 parameters, where fewer than 10 nodes would be left.
+        Raises ValueError for the softmax of more than 6 parameters, where fewer than 10 nodes would be left.
         """
         n_nodes = GAUSS_HERMITE_NODES
         if self._interacting:

@@ -11,13 +11,13 @@ from scipy import special
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval, check_real
-from dpinfer.models.base import Model, sigmoid, softplus
+from dpinfer.models.base import IndependentNormalPriors
 
 _START_RAW_SCALE = -2.0  # small scales: the start is near the prior's centre; tolerance
 
 
 @dataclass(frozen=True)
-class GaussianMixture(Model):
+class GaussianMixture(IndependentNormalPriors):
     """x ~ sum_j weights_j N(mean_j, covariance_j), with independent N(prior_loc, prior_scale**2 I) priors on the means.
 
     Parameters
@@ -137,25 +137,8 @@ class GaussianMixture(Model):
         variance = np.mean(np.diagonal(self.covariances, axis1=1, axis2=2), axis=1)
         return bool(np.allclose(self.covariances, variance[:, None, None] * np.eye(self.n_features), atol=0.0))
 
-    def log_prior(self, theta: npt.ArrayLike) -> FloatArray:
-        """Return the log prior density, (...,) for (..., J d)."""
-        values = check_float_array("theta", theta, finite=False)
-        scaled = (values - self.prior_means.ravel()) / self.prior_scale
-        constant = 0.5 * np.log(2.0 * np.pi) + np.log(self.prior_scale)
-        return np.asarray(-0.5 * np.sum(scaled**2, axis=-1) - self.n_params * constant)
-
-    def log_prior_gradient(self, theta: FloatArray) -> FloatArray:
-        """Return the gradient of the log prior at one theta (J d,)."""
-        return np.asarray((self.prior_means.ravel() - theta) / self.prior_scale**2)
-
-    def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the gradient of E_q[log prior] in loc and raw_scale, in closed form."""
-        variance = self.prior_scale**2
-        return self.log_prior_gradient(loc), -softplus(raw_scale) * sigmoid(raw_scale) / variance
-
-    def prior_moments(self) -> tuple[FloatArray, FloatArray]:
-        """Return the prior's mean and standard deviation of each parameter, two (J d,) arrays."""
-        return self.prior_means.ravel(), np.full(self.n_params, self.prior_scale)
+    def _prior_law(self) -> tuple[FloatArray | float, FloatArray | float]:
+        return self.prior_means.ravel(), self.prior_scale
 
     def default_start(self) -> tuple[FloatArray, FloatArray]:
         """Return the prior mean, where all components coincide, and raw_scale = -2.
@@ -180,12 +163,6 @@ class GaussianMixture(Model):
         return np.asarray(
             special.logsumexp(log_norm[:, None] - 0.5 * np.sum(whitened**2, axis=-2), axis=-2), dtype=np.float64
         )
-
-    def sample_prior(self, size: int, rng: np.random.Generator | int) -> FloatArray:
-        """Draw parameters from the prior, (size, J d)."""
-        generator = np.random.default_rng(rng)
-        shape = (check_integer("size", size, 0), self.n_params)
-        return self.prior_means.ravel() + self.prior_scale * generator.standard_normal(shape)
 
     def simulate(self, theta: npt.ArrayLike, n_records: int, rng: np.random.Generator | int) -> FloatArray:
         """Draw records (n_records, d) from the mixture at theta (J d,)."""

@@ -19,6 +19,7 @@ from dpinfer.models.base import (
     softplus,
     softplus_inverse,
 )
+from dpinfer.models.conjugate_distributions import checked_probabilities
 from dpinfer.models.glm import GeneralizedLinearModel
 
 
@@ -85,10 +86,7 @@ class NormalInverseGamma:
         """
         from scipy import stats  # half a second to import, so only if needed
 
-        checked = check_float_array("probability", probability)
-        if checked.size and not (checked.min() > 0.0 and checked.max() < 1.0):
-            raise ValueError("probability must lie in (0, 1)")
-        values = checked.reshape((*np.shape(probability), 1))
+        values = checked_probabilities(probability)
         scale = np.sqrt(self._unit_variances * self.rate / self.shape)
         weights = self.loc + scale * stats.t.ppf(values, 2.0 * self.shape)
         return np.concatenate((weights, stats.invgamma.ppf(values, self.shape, scale=self.rate)), axis=-1)

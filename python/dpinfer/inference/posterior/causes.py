@@ -6,7 +6,7 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.posterior.theta import DrawnTheta
-from dpinfer.models import LinearRegression, OwnModel
+from dpinfer.models import LinearRegression
 from dpinfer.models.base import NormalPriorModel
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def prior_precision(posterior: "Posterior") -> FloatArray:
         variance = float(posterior.mean[-1]) / (1.0 if posterior.units is None else posterior.units.unit**2)
         weights = 1.0 / (model.prior_scale**2 * variance)
         return np.append(np.full(posterior.n_params - 1, weights), 0.0)
-    if isinstance(model, (NormalPriorModel, OwnModel)):
+    if isinstance(model, NormalPriorModel):
         return np.asarray(model.prior_moments()[1] ** -2.0)
     return np.zeros(posterior.n_params)
 

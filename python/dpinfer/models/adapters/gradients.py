@@ -1,6 +1,5 @@
 """Models whose gradients are NumPy code: ``from_gradient``."""
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_integer
 from dpinfer.models.adapters.checks import check_own_model
 from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
-from dpinfer.models.adapters.parameters import Numbers
+from dpinfer.models.adapters.parameters import Numbers, ParameterSet
 
 _CALLS = {
     "gradients": "gradient(params, X, y) with params (n,), X (B, p) and y (B,), and returns (B, n)",
@@ -38,14 +37,16 @@ def check_callables(required: Mapping[str, Any], optional: Mapping[str, Any]) ->
             raise TypeError(f"{argument} must be callable, got {type(function).__name__}")
 
 
-def finished(code: ModelCode, public_data: Any, **declared: Any) -> OwnModel:
+def finished(
+    code: ModelCode, parameters: ParameterSet, n_features: int, public_data: Any, declared: Mapping[str, Any]
+) -> OwnModel:
     """Return the model of this code, tried on public records.
 
     Raises TypeError or ValueError if something else is declared than `response` and `name`, or the code fails a trial.
     """
-    for name in declared.keys() - inspect.signature(OwnModel).parameters.keys():
+    for name in declared.keys() - {"response", "name"}:
         raise TypeError(f"{name} is no argument of this function; `response` and `name` are the only further ones")
-    model = OwnModel(code=code, **declared)
+    model = OwnModel(code=code, parameters=parameters, n_features=n_features, **declared)
     check_own_model(model, public_data)
     model.take_fingerprint()
     return model
@@ -123,13 +124,5 @@ def from_gradient(
             return chosen(params, X, uniforms_of(words))
 
     code = ModelCode(gradient, log_likelihood, draw, uniform_count, features, _CALLS)
-    return finished(
-        code,
-        public_data,
-        parameters=parameters,
-        n_features=n_features,
-        prior_mean=prior_mean,
-        prior_scale=prior_scale,
-        bijectors=bijectors,
-        **declared,
-    )
+    parameter_set = ParameterSet(parameters, bijectors, prior_mean, prior_scale)
+    return finished(code, parameter_set, n_features, public_data, declared)

@@ -74,16 +74,7 @@ def from_jax(
     parameter_set = ParameterSet(parameters, bijectors, prior_mean, prior_scale)
     flat = not isinstance(parameters, Mapping | Sequence)
     code = jax_code(log_likelihood, sampler, parameter_set, features, flat=flat, vectorize=vectorize, n_features=count)
-    return finished(
-        code,
-        public_data,
-        parameters=parameters,
-        n_features=count,
-        prior_mean=prior_mean,
-        prior_scale=prior_scale,
-        bijectors=bijectors,
-        **declared,
-    )
+    return finished(code, parameter_set, count, public_data, declared)
 
 
 def jax_code(

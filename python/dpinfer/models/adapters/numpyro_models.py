@@ -12,7 +12,7 @@ from dpinfer.models.adapters.frameworks import framework
 from dpinfer.models.adapters.gradients import check_callables, finished
 from dpinfer.models.adapters.jax_models import double_precision, jax_code
 from dpinfer.models.adapters.own_model import OwnModel, named_failure
-from dpinfer.models.adapters.parameters import ParameterSet
+from dpinfer.models.adapters.parameters import INVERSES, ParameterSet
 
 _ROWS = 3  # records in a trial trace; a fourth shows which sites depend on their number; time
 _PRIOR_DRAWS = 20_000  # moments of a prior to 1 / sqrt(20 000), 0.7%
@@ -63,16 +63,7 @@ def from_numpyro(
     parameter_set = ParameterSet(shapes, bijectors, means, scales)
     density, sampler = _functions(model, observed)
     code = jax_code(density, sampler, parameter_set, features, flat=False, vectorize=vectorize, n_features=count)
-    return finished(
-        code,
-        public_data,
-        parameters=shapes,
-        n_features=count,
-        prior_mean=means,
-        prior_scale=scales,
-        bijectors=bijectors,
-        **declared,
-    )
+    return finished(code, parameter_set, count, public_data, declared)
 
 
 def _sites(model: Callable[..., Any], n_features: int) -> tuple[str, dict[str, Any]]:
@@ -150,9 +141,7 @@ def _prior(name: str, site: Any) -> tuple[str, FloatArray, FloatArray]:
         )
     drawn = np.asarray(distribution.sample(jax.random.PRNGKey(0), (_PRIOR_DRAWS,)), dtype=np.float64)
     with np.errstate(all="ignore"):
-        before = np.log(drawn) if bijector == "exp" else drawn
-        if bijector == "sigmoid":
-            before = np.log(drawn) - np.log1p(-drawn)
+        before = INVERSES[bijector](drawn)
     mean, scale = before.mean(axis=0), before.std(axis=0)
     if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(scale))):
         raise ValueError(f"the prior of {name!r} must have a finite mean and variance before its map {bijector!r}")

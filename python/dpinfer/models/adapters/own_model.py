@@ -12,7 +12,6 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_integer
 from dpinfer.models.adapters.parameters import Numbers, ParameterSet
-from dpinfer.models.base import sigmoid, softplus
 from dpinfer.models.gradient_model import GradientModel
 
 RESPONSES: Mapping[str, str] = {
@@ -73,7 +72,7 @@ class OwnModel(GradientModel):
     Parameters
     ----------
     parameters, bijectors, prior_mean, prior_scale
-        As in :class:`ParameterSet`.
+        As in :class:`ParameterSet`; or `parameters` is one.
     n_features : int
     response : {"real", "binary", "count", "positive"}
     name : str
@@ -89,7 +88,7 @@ class OwnModel(GradientModel):
     def __init__(
         self,
         *,
-        parameters: int | Sequence[str] | Mapping[str, Sequence[int]],
+        parameters: ParameterSet | int | Sequence[str] | Mapping[str, Sequence[int]],
         n_features: int,
         bijectors: Mapping[str, str] | None = None,
         prior_mean: Numbers = 0.0,
@@ -99,7 +98,9 @@ class OwnModel(GradientModel):
         fingerprint: str = "",
         code: ModelCode | None = None,
     ) -> None:
-        self.parameters = ParameterSet(parameters, bijectors, prior_mean, prior_scale)
+        if not isinstance(parameters, ParameterSet):
+            parameters = ParameterSet(parameters, bijectors, prior_mean, prior_scale)
+        self.parameters = parameters
         self.n_features = check_integer("n_features", n_features, 1)
         self.response = check_choice("response", response, tuple(RESPONSES))
         if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 200:
@@ -247,33 +248,8 @@ class OwnModel(GradientModel):
         }[self.response]
         return features, drawn
 
-    def log_prior(self, theta: npt.ArrayLike) -> FloatArray:
-        """Return the log prior density on the unconstrained space, (...,) for (..., n)."""
-        scale = self.parameters.prior_scale
-        scaled = (np.asarray(theta, dtype=np.float64) - self.parameters.prior_mean) / scale
-        return np.asarray(-np.sum(0.5 * scaled**2 + np.log(scale) + 0.5 * np.log(2.0 * np.pi), axis=-1))
-
-    def log_prior_gradient(self, theta: FloatArray) -> FloatArray:
-        """Return the gradient of the log prior at one theta, (n,)."""
-        return (self.parameters.prior_mean - theta) / self.parameters.prior_scale**2
-
-    def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the gradient of E_q[log prior] in loc and raw_scale, in closed form."""
-        variance = self.parameters.prior_scale**2
-        return (self.parameters.prior_mean - loc) / variance, -softplus(raw_scale) * sigmoid(raw_scale) / variance
-
-    def prior_moments(self) -> tuple[FloatArray, FloatArray]:
-        """Return the prior's mean and standard deviation of each unconstrained parameter, two (n,) arrays."""
-        return self.parameters.prior_mean.copy(), self.parameters.prior_scale.copy()
-
-    def default_start(self) -> tuple[FloatArray, FloatArray]:
-        """Return loc at the prior's mean, and the raw_scale of every normal prior."""
-        return self.parameters.prior_mean.copy(), super().default_start()[1]
-
-    def sample_prior(self, size: int, rng: np.random.Generator | int) -> FloatArray:
-        """Draw constrained parameters from the prior, (size, n)."""
-        z = np.random.default_rng(rng).standard_normal((check_integer("size", size, 0), self.n_params))
-        return self.constrain(self.parameters.prior_mean + self.parameters.prior_scale * z)
+    def _prior_law(self) -> tuple[FloatArray | float, FloatArray | float]:
+        return self.parameters.prior_mean, self.parameters.prior_scale
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON values, less its code."""

@@ -1,7 +1,7 @@
 """The parameters of a model of the user's own: named arrays, elementwise maps to their spaces, normal priors."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,21 @@ from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_integer
 from dpinfer.models.base import log_sigmoid, sigmoid, softplus, softplus_inverse
 
-BIJECTORS = ("identity", "exp", "softplus", "sigmoid")
+# Maps from the real line, their inverses, and their derivatives.
+_Elementwise = Mapping[str, Callable[[FloatArray], FloatArray]]
+_MAPS: _Elementwise = {"identity": np.positive, "exp": np.exp, "softplus": softplus, "sigmoid": sigmoid}
+INVERSES: _Elementwise = {
+    "identity": np.positive,
+    "exp": np.log,
+    "softplus": softplus_inverse,
+    "sigmoid": lambda y: np.log(y) - np.log1p(-y),
+}
+_SLOPES: _Elementwise = {
+    "identity": np.ones_like,
+    "exp": np.exp,
+    "softplus": sigmoid,
+    "sigmoid": lambda x: np.exp(log_sigmoid(x) + log_sigmoid(-x)),
+}
 
 Numbers = npt.ArrayLike | Mapping[str, npt.ArrayLike]
 
@@ -56,7 +70,7 @@ class ParameterSet:
         for array, kind in ({} if bijectors is None else bijectors).items():
             if array not in self.shapes:
                 raise ValueError(f"bijectors must name arrays of parameters, got {array!r}")
-            self.bijectors[array] = check_choice(f"bijectors[{array!r}]", kind, BIJECTORS)
+            self.bijectors[array] = check_choice(f"bijectors[{array!r}]", kind, _MAPS)
         self.prior_mean = self._flat("prior_mean", prior_mean)
         self.prior_scale = self._flat("prior_scale", prior_scale)
         if not (np.all(np.isfinite(self.prior_mean)) and np.all(np.isfinite(self.prior_scale))):
@@ -100,46 +114,26 @@ class ParameterSet:
         """Return flat parameters (n,), an array or tensor of any framework, as named ones."""
         return {array: params[self.slices[array]].reshape(shape) for array, shape in self.shapes.items()}
 
-    def constrain(self, theta: npt.ArrayLike) -> FloatArray:
-        """Map unconstrained parameters (..., n) to their spaces."""
-        result = np.array(theta, dtype=np.float64)
+    def _mapped(self, values: npt.ArrayLike, functions: _Elementwise) -> FloatArray:
+        """Return flat values (..., n) after the function of each array's map."""
+        result = np.array(values, dtype=np.float64)
         with np.errstate(over="ignore"):
             for array, kind in self.bijectors.items():
                 part = result[..., self.slices[array]]
-                if kind == "exp":
-                    part[...] = np.exp(part)
-                elif kind == "softplus":
-                    part[...] = softplus(part)
-                elif kind == "sigmoid":
-                    part[...] = sigmoid(part)
+                part[...] = functions[kind](part)
         return result
+
+    def constrain(self, theta: npt.ArrayLike) -> FloatArray:
+        """Map unconstrained parameters (..., n) to their spaces."""
+        return self._mapped(theta, _MAPS)
 
     def unconstrain(self, params: npt.ArrayLike) -> FloatArray:
         """Invert :meth:`constrain`."""
-        result = np.array(params, dtype=np.float64)
-        for array, kind in self.bijectors.items():
-            part = result[..., self.slices[array]]
-            if kind == "exp":
-                part[...] = np.log(part)
-            elif kind == "softplus":
-                part[...] = softplus_inverse(part)
-            elif kind == "sigmoid":
-                part[...] = np.log(part) - np.log1p(-part)
-        return result
+        return self._mapped(params, INVERSES)
 
     def slopes(self, theta: FloatArray) -> FloatArray:
         """Return the derivative of each entry's map at theta, (n,)."""
-        result = np.ones(self.size)
-        with np.errstate(over="ignore"):
-            for array, kind in self.bijectors.items():
-                part = theta[self.slices[array]]
-                if kind == "exp":
-                    result[self.slices[array]] = np.exp(part)
-                elif kind == "softplus":
-                    result[self.slices[array]] = sigmoid(part)
-                elif kind == "sigmoid":
-                    result[self.slices[array]] = np.exp(log_sigmoid(part) + log_sigmoid(-part))
-        return result
+        return self._mapped(theta, _SLOPES)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values that the constructor takes."""

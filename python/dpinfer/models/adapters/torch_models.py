@@ -76,16 +76,7 @@ def from_torch(
     parameter_set = ParameterSet(parameters, bijectors, prior_mean, prior_scale)
     flat = not isinstance(parameters, Mapping | Sequence)
     code = _code(torch, log_likelihood, sampler, parameter_set, features, flat=flat, vectorize=vectorize)
-    return finished(
-        code,
-        public_data,
-        parameters=parameters,
-        n_features=count,
-        prior_mean=prior_mean,
-        prior_scale=prior_scale,
-        bijectors=bijectors,
-        **declared,
-    )
+    return finished(code, parameter_set, count, public_data, declared)
 
 
 def _of_module(torch: Any, module: Any) -> dict[str, tuple[int, ...]]:

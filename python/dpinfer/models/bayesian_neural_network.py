@@ -69,8 +69,8 @@ class BayesianNeuralNetwork(Model):
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        put(self, "n_features", check_integer("n_features", self.n_features, 1, 4096))
-        put(self, "n_hidden", check_integer("n_hidden", self.n_hidden, 1, 4096))
+        for name in ("n_features", "n_hidden"):
+            put(self, name, check_integer(name, getattr(self, name), 1, 4096))
         put(self, "prior_precision", check_interval("prior_precision", self.prior_precision, 0.0))
         put(self, "noise_shape", check_interval("noise_shape", self.noise_shape, 1.0))
         put(self, "noise_rate", check_interval("noise_rate", self.noise_rate, 0.0))
@@ -179,14 +179,11 @@ def output_moments(
     variance: FloatArray,
     features: FloatArray,  # (m, d) float64: standardised
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the mean and variance of f at standardised features, for independent Gaussian weights.
+    """Return the mean and variance of f at standardised features, (m,) each, for independent Gaussian weights.
+
+    They are exact: pre-activations are Gaussian and the hidden units independent.
 
     **Privacy.** Not private if the features are not; for public points post-processing.
-
-    Returns
-    -------
-    mean, variance : (m,) float64
-        Exact: pre-activations are Gaussian and the hidden units independent.
 
     Notes
     -----
@@ -258,8 +255,7 @@ class NetworkWeights(Guaranteed):
         if not np.all(self.variance >= 0.0):
             raise ValueError("variance must be at least 0")
         self._check_guarantee()
-        noise = check_interval("noise_variance", self.noise_variance, 0.0)
-        object.__setattr__(self, "noise_variance", noise)
+        object.__setattr__(self, "noise_variance", check_interval("noise_variance", self.noise_variance, 0.0))
 
     @property
     def private(self) -> bool:

@@ -49,8 +49,7 @@ def huber_variance(bound: npt.ArrayLike) -> FloatArray:
 
 def chi_mean(bound: npt.ArrayLike) -> FloatArray:
     """Return E[chi_b(r)] for a standard normal r, any shape; bound > 0."""
-    b = np.asarray(bound, dtype=np.float64)
-    return np.asarray(2.0 / b * (_DENSITY_AT_ZERO - _density(b)) + 2.0 * special.ndtr(-b))
+    return np.asarray(chi_slope(bound) + 2.0 * special.ndtr(-np.asarray(bound, dtype=np.float64)))
 
 
 def chi_slope(bound: npt.ArrayLike) -> FloatArray:
@@ -411,9 +410,7 @@ class SizeShares:
         return max(1.0 - self.lost_square(bound) / (tuning.TUNING.one_way * max(self.mean_square, 1e-300)), 0.5)
 
     def clip_covariance(self, bounds: FloatArray) -> FloatArray:
-        """Return the covariance of what clips at several bounds take off a coordinate of the mean, (T, T).
-
-        `bounds` (T,).
+        """Return the covariance of what clips at several bounds (T,) take off a coordinate of the mean, (T, T).
 
         Notes
         -----

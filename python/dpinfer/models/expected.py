@@ -284,20 +284,11 @@ def prior_predictive_norm(model: Model, quantile: float, raw_ratio: float) -> fl
 def default_max_grad_norm(model: Model, raw_ratio: float) -> float:
     """Return the clipping norm that the library takes by default for Fisher-preconditioned gradients.
 
+    It is the 98.5% quantile of :func:`prior_predictive_norm`; the 93% quantile for pivotal models, for which the effect
+    of clipping is the same at every theta, and so corrected closely. A lower quantile would be narrower still, if the
+    records follow the model: docs/coverage.md.  `raw_ratio`: see :func:`expected_gradients`.
+
     **Privacy.** Public: the model only.
-
-    Parameters
-    ----------
-    model : Model
-    raw_ratio : float
-        See :func:`expected_gradients`.
-
-    Returns
-    -------
-    float
-        The 98.5% quantile of :func:`prior_predictive_norm`; the 93% quantile for pivotal models, for which the effect
-        of clipping is the same at every theta, and so corrected closely. A lower quantile would be narrower still, if
-        the records follow the model: docs/coverage.md.
     """
     quantile = tuning.TUNING.pivotal_quantile if getattr(model, "pivotal", False) else tuning.TUNING.clip_quantile
     return prior_predictive_norm(model, quantile, raw_ratio)

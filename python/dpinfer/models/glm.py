@@ -102,9 +102,11 @@ class GeneralizedLinearModel(NormalPriorModel):
         put = object.__setattr__
         put(self, "n_features", check_integer("n_features", self.n_features, 1))
         put(self, "prior_scale", check_interval("prior_scale", self.prior_scale, 0.0))
-        if not isinstance(self.fit_intercept, (bool, np.bool_)):
-            raise TypeError(f"fit_intercept must be a bool, got {type(self.fit_intercept).__name__}")
-        put(self, "fit_intercept", bool(self.fit_intercept))
+        for name in ("fit_intercept", "feature_moments_known"):
+            flag = getattr(self, name)
+            if not isinstance(flag, (bool, np.bool_)):
+                raise TypeError(f"{name} must be a bool, got {type(flag).__name__}")
+            put(self, name, bool(flag))
         if np.ndim(self.feature_scale) == 0:
             put(self, "feature_scale", check_interval("feature_scale", self.feature_scale, 0.0))
         else:
@@ -114,9 +116,6 @@ class GeneralizedLinearModel(NormalPriorModel):
             put(self, "feature_scale", tuple(scales.tolist()))
         if self.feature_moments is not None:
             put(self, "feature_moments", self._check_moments(self.feature_moments))
-        if not isinstance(self.feature_moments_known, (bool, np.bool_)):
-            raise TypeError(f"feature_moments_known must be a bool, got {type(self.feature_moments_known).__name__}")
-        put(self, "feature_moments_known", bool(self.feature_moments_known))
         if self.feature_moments_known and self.feature_moments is None:
             raise ValueError("feature_moments must be given when feature_moments_known is True")
         if isinstance(self.survey_weights, Mapping):
@@ -286,12 +285,8 @@ class GeneralizedLinearModel(NormalPriorModel):
     ) -> tuple[FloatArray, FloatArray]:
         """Return E_q of the gradients of -log p(record | theta), and of its Hessian's diagonals, two (B, n) arrays.
 
-        Parameters
-        ----------
-        features, response : (B, n_features), (B,) float64
-        q : (loc, scale), each (n,)
-        rule : (nodes, weights), each (m,)
-            E f(Z) = sum(weights * f(nodes)), Z standard normal: for the linear predictor, which is normal under q.
+        `features` (B, n_features), `response` (B,).  `q`: (loc, scale), each (n,).  `rule`: (nodes, weights), each
+        (m,), with E f(Z) = sum(weights * f(nodes)), Z standard normal: for the linear predictor, normal under q.
         """
         (loc, scale), (nodes, weights) = q, rule
         design = self._design(features)
@@ -343,12 +338,7 @@ class GeneralizedLinearModel(NormalPriorModel):
     ) -> FloatArray:
         """Draw features (n_records, n_features): independent N(0, second_moments), a public convention.
 
-        Parameters
-        ----------
-        n_records : int
-        rng : numpy.random.Generator or int
-        second_moments : float or (n_features,) array
-            E[x_j**2], at least 0.
+        `second_moments`: E[x_j**2], at least 0; a number or (n_features,).
         """
         moments = np.asarray(second_moments)
         moments = check_float_array("second_moments", moments, () if moments.ndim == 0 else (self.n_features,))

@@ -54,15 +54,8 @@ class GradientModel(NormalPriorModel):
     def record_gradients(self, features: FloatArray, response: FloatArray, theta: FloatArray) -> FloatArray:
         """Return the gradients of -log p(record | theta) in theta, (B, n).
 
-        Parameters
-        ----------
-        features : (B, n_features) float64
-        response : (B,) float64
-            Empty where records have none.
-        theta : (n,) float64
+        `features` (B, n_features), `response` (B,), empty where records have none, and `theta` (n,) are float64.
 
-        Notes
-        -----
         A row may depend on no other row, in no bit: ``np.sum(features * theta, axis=1)`` and not ``features @ theta``.
         A row that is not finite, and one for which this raises, contributes nothing.
         """

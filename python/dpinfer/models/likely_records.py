@@ -252,7 +252,8 @@ class Curves:
             values, vectors = np.linalg.eigh(transport(self._first, self._curvature(point)))
             limit = math.sqrt(_MOST_CHANGE)
             found = np.asarray((vectors * np.clip(values, 1.0 / limit, limit)) @ vectors.T)
-            return found if np.all(np.isfinite(found)) else same
+            if np.all(np.isfinite(found)):
+                return found
         return same
 
     def slope(self, point: FloatArray) -> FloatArray:

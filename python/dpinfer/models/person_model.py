@@ -129,13 +129,7 @@ class PersonModel(OwnModel):
         return _NODES if self.n_effects == 1 else _NODES_OF_PAIRS
 
     def covariance(self, theta: npt.ArrayLike) -> FloatArray:
-        """Return the effects' covariance (..., q, q), over the noise's variance for gaussian; perhaps not positive.
-
-        Parameters
-        ----------
-        theta : (..., n) array
-            Unconstrained.
-        """
+        """Return the effects' covariance (..., q, q), over the noise's variance for gaussian; perhaps not positive."""
         own = np.asarray(theta, dtype=np.float64)[..., self.first_effect :]
         if self.n_effects == 1:
             return np.asarray(np.exp(own[..., :1])[..., None] - self.ridge)
@@ -234,12 +228,8 @@ class PersonModel(OwnModel):
     def predict_mean(self, theta: npt.ArrayLike, X: npt.ArrayLike, *, conditional: bool = False) -> FloatArray:
         """Return E[y | x] for unconstrained theta (..., n) of a person who is not known, (..., n_points).
 
-        Parameters
-        ----------
-        theta : (..., n) array
-        X : (n_points, p) array
-        conditional : bool
-            Of a person in the middle, whose effects are 0, instead of the mean over persons.
+        `X` is (n_points, p).  `conditional`: of a person in the middle, whose effects are 0, instead of the mean over
+        persons.
         """
         points = check_float_array("X", X, (None, self.n_features))
         values = self.held(np.asarray(theta, dtype=np.float64))
@@ -267,9 +257,9 @@ class PersonModel(OwnModel):
         own = self.natural(theta)
         eta = np.asarray(features)[:, : self.n_coef - 1] @ own[: self.n_coef - 1] + own[self.n_coef - 1]
         effects = rng.multivariate_normal(np.zeros(2), own[-3:][[[0, 1], [1, 2]]], len(eta), check_valid="ignore")
-        eta = eta + effects[:, 0] * (own[self.n_coef] if self.family == "gaussian" else 1.0)
+        unit = own[self.n_coef] if self.family == "gaussian" else 1.0
+        eta = eta + effects[:, 0] * unit
         if self.n_effects == 2:
-            unit = own[self.n_coef] if self.family == "gaussian" else 1.0
             eta = eta + effects[:, 1] * unit * np.asarray(features)[:, self.slope]
         if self.family == "gaussian":
             return np.asarray(eta + own[self.n_coef] * rng.standard_normal(len(eta)))

@@ -263,16 +263,6 @@ def _plain_mu(steps: Mapping[Step, int]) -> float:
     )
 
 
-def _plain_shift(steps: Mapping[Step, int]) -> float:
-    """Return the root of 2 rho of the composition when every record takes part in every step; a pure e has e**2 / 2.
-
-    A failure has none.
-    """
-    if any(step.kind is StepKind.FAILURE for step in steps):
-        return math.inf
-    return math.hypot(*(step.shift * math.sqrt(count) for step, count in steps.items())) * (1.0 + 1e-14)
-
-
 @standard_arithmetic()
 def gaussian_dp_mu(event: Event, *, slack: float, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> float:
     """Return an upper bound on mu with which an event is Gaussian differentially private, up to `slack`; may be inf.
@@ -357,6 +347,9 @@ def zcdp_rho(event: Event, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE)
     0.125
     """
     steps = reduce_event(check_event("event", event), as_adjacency(adjacency))
-    if steps is None:
+    # A failure has no rho.
+    if steps is None or any(step.kind is StepKind.FAILURE for step in steps):
         return math.inf
-    return 0.5 * _plain_shift(steps) ** 2 * (1.0 + 1e-15)
+    # The root of 2 rho; a pure e has rho = e**2 / 2.
+    shift = math.hypot(*(step.shift * math.sqrt(count) for step, count in steps.items())) * (1.0 + 1e-14)
+    return 0.5 * shift**2 * (1.0 + 1e-15)

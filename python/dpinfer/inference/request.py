@@ -33,7 +33,7 @@ class ReleaseFacts:
     model : Model or None
     n_params, n_steps : int
     n_records : int or None
-        The public number of records.
+        Public.
     family : {"mean_field", "point", "full_rank"}
     gradient : {"reparameterised", "aligned"}
     fisher_scaled : bool
@@ -54,15 +54,9 @@ class ReleaseFacts:
 
     @classmethod
     def of(cls, release: GradientTrace, model: Model | None = None) -> "ReleaseFacts":
-        """Return the facts of a release.
+        """Return the facts of a release, with a `model` in place of the one that ``release.model_spec`` describes.
 
         Raises TypeError or ValueError if `model` is not one of the release's parameters.
-
-        Parameters
-        ----------
-        release : GradientTrace
-        model : Model, optional
-            In place of the one that ``release.model_spec`` describes.
         """
         model = model_of(release, model)
         noise = "constant" if release.noise_stddev.ndim == 1 else "varying"
@@ -87,13 +81,7 @@ class ReleaseFacts:
     ) -> "ReleaseFacts":
         """Return the facts of the release that :func:`dpinfer.run_dpvi` will make, preconditioners that change apart.
 
-        Parameters
-        ----------
-        model : Model
-        n_steps, n_records : int
-        fisher_scaled : bool
-            Whether the recipe is "tied" or "steady".
-        gradient : {"reparameterised", "aligned"}
+        `fisher_scaled`: whether the recipe is "tied" or "steady".
         """
         linear = isinstance(model, LinearRegression)
         return cls(
@@ -243,10 +231,10 @@ class KindRequest:
         argument.
         """
         facts: ReleaseFacts | PlannedRelease
-        if isinstance(release, PlannedRelease):
-            facts = release if self.model is None else replace(release, model=self.model)
-        elif isinstance(release, ReleaseFacts):
+        if isinstance(release, ReleaseFacts):
             facts = release
+        elif isinstance(release, PlannedRelease):
+            facts = release if self.model is None else replace(release, model=self.model)
         elif isinstance(release, GradientTrace):
             facts = ReleaseFacts.of(release, self.model)
         elif isinstance(release, Release):
@@ -427,17 +415,11 @@ def room_of(kind: type[Release]) -> Room:
 
 
 def parse_burn_in(burn_in: str | float | int, steps: int | None, *, least: int = MIN_STEPS) -> int | None:
-    """Return the number of steps left out, or None for "auto".
+    """Return the number of steps that `burn_in` leaves out: "auto" (then None), a share of the steps, or a number.
+
+    Where `steps` is None, as it is not known yet, only `burn_in` itself is checked; `least` of them must remain.
 
     Raises TypeError or ValueError if `burn_in` is none of these or leaves too few steps.
-
-    Parameters
-    ----------
-    burn_in : "auto", float in [0, 1), or int
-    steps : int or None
-        T; None when it is not known yet: then only `burn_in` itself is checked.
-    least : int
-        Steps that must remain.
     """
     start: int | None
     if isinstance(burn_in, str):

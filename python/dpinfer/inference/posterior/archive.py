@@ -81,7 +81,7 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
 
 
 def load_posterior(path: str | os.PathLike[str], *, model: Model | None = None) -> Posterior:
-    """Load a posterior saved by :meth:`Posterior.save`.
+    """Load a posterior saved by :meth:`Posterior.save`: the same numbers, draws and guarantee, bit for bit.
 
     **Privacy.** Post-processing of a Release: it states the guarantee that was saved with it.
 
@@ -94,11 +94,6 @@ def load_posterior(path: str | os.PathLike[str], *, model: Model | None = None) 
     path : path-like
     model : Model, optional
         Needed for a model of your own, which a file cannot hold; overrides the one that it names.
-
-    Returns
-    -------
-    Posterior
-        With the numbers, draws and guarantee of the one that was saved, bit for bit.
     """
     content = Path(path).read_bytes()
     try:

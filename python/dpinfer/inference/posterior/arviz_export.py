@@ -139,8 +139,9 @@ def to_arviz(
     rng = np.random.default_rng([seed, 1])
     if predictive:
         built.groups["posterior_predictive"] = _records(model, theta, points, chains, rng, units)
-    prior = _prior_draws(model, chains * draws, rng)
-    if prior is not None:
+    sampler = getattr(model, "sample_prior", None)
+    if sampler is not None:
+        prior = np.asarray(sampler(chains * draws, rng))
         built.groups["prior"] = _variables(arrays, prior if units is None else units.parameters(prior), chains)
         if predictive and model is not None:
             built.groups["prior_predictive"] = _records(model, model.unconstrain(prior), points, chains, rng, units)
@@ -182,12 +183,6 @@ def _records(
 ) -> dict[str, npt.NDArray[Any]]:
     drawn = draw_records(model, theta, points, rng, units)
     return {"y": drawn.reshape(chains, -1, *drawn.shape[1:])}
-
-
-def _prior_draws(model: Model | None, size: int, rng: np.random.Generator) -> FloatArray | None:
-    """Return constrained draws from the model's prior, if it can draw."""
-    sampler = getattr(model, "sample_prior", None)
-    return None if sampler is None else np.asarray(sampler(size, rng))
 
 
 def _column_labels(arrays: Sequence[_Array], n_features: int) -> Sequence[Any]:

@@ -35,11 +35,7 @@ def causes(posterior: "Posterior", rows: FloatArray | None = None) -> FloatArray
     """Return shares of the variance of parameters, or of linear combinations of them: records, privacy, prior; (3, k).
 
     `rows` (k, n): weights of the unconstrained parameters in each combination; the parameters themselves by default.
-
-    Returns
-    -------
-    (3, k) array
-        NaN if the posterior does not have it for several parameters together.
+    Shares are NaN if the posterior does not have them for several parameters together.
 
     Notes
     -----

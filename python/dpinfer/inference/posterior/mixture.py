@@ -34,12 +34,8 @@ def gauss_rule(points: FloatArray, weights: FloatArray, size: int | None = None)
     """Return the Gauss quadrature rule with at most `size` nodes of a discrete probability measure.
 
     `points` and `weights` (m,): the measure; weights are positive and sum to 1.  `size`: by default enough for a
-    function that is analytic on the scale of 1: 4 to 24, by the measure's spread.
-
-    Returns
-    -------
-    nodes, weights : arrays
-        Exact for polynomials of degree ``2 size - 1`` under the measure.
+    function that is analytic on the scale of 1: 4 to 24, by the measure's spread.  Nodes and weights are exact for
+    polynomials of degree ``2 size - 1``.
 
     Notes
     -----

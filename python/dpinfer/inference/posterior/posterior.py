@@ -196,18 +196,15 @@ class Posterior:
         return np.atleast_2d(np.cov(self._mapped_draws, rowvar=False))
 
     def quantile(self, q: npt.ArrayLike, *, space: str = "constrained") -> FloatArray:
-        """Return posterior quantiles by root finding on the exact distribution function of each marginal.
+        """Return posterior quantiles, (len(q), n), or (n,) for a number.
+
+        By root finding on the exact distribution function of each marginal; coordinates that the map mixes (softmax,
+        the intercept of scaled columns) come from 16384 draws with a fixed seed.
 
         Parameters
         ----------
         q : float or 1-d array in (0, 1)
         space : {"constrained", "unconstrained"}
-
-        Returns
-        -------
-        (len(q), n) array, or (n,) for a number
-            Coordinates that the map mixes (softmax, the intercept of scaled columns) come from 16384 draws with a fixed
-            seed.
         """
         levels, scalar = _levels(q), np.ndim(q) == 0
         check_choice("space", space, SPACES)
@@ -226,22 +223,12 @@ class Posterior:
         return result[0] if scalar else result
 
     def interval(self, level: float = 0.9) -> FloatArray:
-        """Return equal-tailed credible intervals in the model's own space, (2, n): lower and upper ends.
-
-        Parameters
-        ----------
-        level : float in (0, 1)
-        """
+        """Return equal-tailed credible intervals in the model's own space, (2, n): lower and upper ends."""
         tail = 0.5 * (1.0 - check_interval("level", level, 0.0, 1.0))
         return self.quantile(np.array([tail, 1.0 - tail]))
 
     def monte_carlo_error(self, q: npt.ArrayLike = (0.05, 0.95)) -> MonteCarloError:
-        """Return the Monte Carlo error of quantiles and means: 0 unless the posterior rests on draws.
-
-        Parameters
-        ----------
-        q : 1-d array in (0, 1)
-        """
+        """Return the Monte Carlo error of quantiles `q` (1-d) and means: 0 unless the posterior rests on draws."""
         levels = _levels(q)
         key = levels.tobytes()
         if key not in self._errors:
@@ -263,21 +250,15 @@ class Posterior:
     def sample(
         self, n_samples: int, *, seed: int | np.random.Generator | None = None, space: str = "constrained"
     ) -> FloatArray:
-        """Draw from the posterior.
+        """Return independent draws from the posterior, (n_samples, n).
 
         **Privacy.** Post-processing of a Release; `seed` has nothing to do with the privacy noise.
 
         Parameters
         ----------
         n_samples : int
-            At least 1.
         seed : int, numpy Generator or None
         space : {"constrained", "unconstrained"}
-
-        Returns
-        -------
-        (n_samples, n) array
-            Independent draws.
         """
         size = check_integer("n_samples", n_samples, 1)
         check_choice("space", space, SPACES)
@@ -287,14 +268,10 @@ class Posterior:
     def decompose(self) -> VarianceDecomposition:
         """Split the variance of each parameter into its causes: on the unconstrained space, or in the user's units.
 
-        Returns
-        -------
-        VarianceDecomposition
-            ``data``: sampling error. ``privacy``: the part of the privacy noise when Hessian and noise level are
-            known; for a private Newton run, its whole part. ``approximation``: the part of the unknown Hessian of a
-            gradient trace and of noise beyond the privacy noise. ``prior``: the part of the prior alone; 0 if the
-            model's prior is not normal, and for a noise variance. They sum to the variance.  NaN for the intercept of
-            scaled columns where the posterior does not have them for several weights together.
+        The parts sum to the variance.  ``privacy`` is the part of the privacy noise when Hessian and noise level are
+        known, for a private Newton run its whole part; ``prior`` is 0 if the model's prior is not normal, and for a
+        noise variance.  NaN for the intercept of scaled columns where the posterior does not have them for several
+        weights together.
         """
         parts, linear = self.distribution.variance_parts(), self._space.linear
         total, added = parts.data + parts.privacy + parts.approximation, parts.privacy + parts.approximation
@@ -321,9 +298,9 @@ class Posterior:
         ----------
         X : (n_points, n_features) array
         n_draws : int
-            Posterior draws averaged over, with a fixed seed: the same call gives the same answer.  The Monte Carlo
-            error is the standard deviation of E[y given theta, x] over the posterior, divided by sqrt(n_draws).  Not
-            used for a network, whose mean is in closed form.
+            Posterior draws averaged over, with a fixed seed.  The Monte Carlo error is the standard deviation of
+            E[y given theta, x] over the posterior, divided by sqrt(n_draws).  Not used for a network, whose mean is in
+            closed form.
         """
         size = check_integer("n_draws", n_draws, 1)
         if isinstance(self.model, BayesianNeuralNetwork):
@@ -355,13 +332,8 @@ class Posterior:
     def predict(self, X: npt.ArrayLike, *, n_draws: int = 2000) -> npt.NDArray[Any]:
         """Return the more probable label (0 or 1) of a classifier, the predictive mean of any other model.
 
-        **Privacy.** Post-processing of a Release; `X` are the caller's own points.
-
-        Parameters
-        ----------
-        X : (n_points, n_features) array
-        n_draws : int
-            As for :meth:`predict_mean`.
+        **Privacy.** Post-processing of a Release; `X` are the caller's own points.  Arguments are those of
+        :meth:`predict_mean`.
         """
         mean = self.predict_mean(X, n_draws=n_draws)
         classifies = isinstance(self.model, GeneralizedLinearModel) and self.model.response == "binary"
@@ -412,6 +384,8 @@ class Posterior:
     ) -> SyntheticSets:
         """Draw sets of synthetic records from the posterior predictive, each at one draw of the parameters.
 
+        ``for X, y in sets`` gives each; ``sets.combine(estimates, variances)`` combines their analyses.
+
         **Privacy.** Post-processing of a Release: the sets are as safe to publish as the release, under its guarantee.
         `X` are the caller's own points: a regression does not model features, and the sets would publish those of
         private records.
@@ -427,11 +401,6 @@ class Posterior:
         n_sets : int
             The number of sets m.
         seed : int
-
-        Returns
-        -------
-        SyntheticSets
-            ``for X, y in sets`` gives each; ``sets.combine(estimates, variances)`` combines their analyses.
 
         Examples
         --------
@@ -457,14 +426,9 @@ class Posterior:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the posterior to one file, for :func:`dpinfer.load_posterior`.
+        """Save the posterior to one file, for :func:`dpinfer.load_posterior`: whole, or not at all.
 
         **Privacy.** Post-processing of a Release; the file states its guarantee and contents without one.
-
-        Parameters
-        ----------
-        path : path-like
-            Written atomically: a failure leaves no partial file.
         """
         from dpinfer.inference.posterior.archive import save_posterior
 

@@ -63,15 +63,9 @@ def predictive_mean(
 
 
 def network_mean(model: BayesianNeuralNetwork, X: npt.ArrayLike, loc: FloatArray, variance: FloatArray) -> FloatArray:
-    """Return E[y given x] of a network whose weights are independent normals, exactly.
+    """Return E[y given x], (n_points,), of a network whose weights are independent normals, exactly.
 
-    **Privacy.** Post-processing; `X` are the caller's own points.
-
-    `X` (n_points, n_features).  `loc` and `variance` (n,).
-
-    Returns
-    -------
-    (n_points,) array
+    **Privacy.** Post-processing; `X` (n_points, n_features) are the caller's own points.
     """
     return NetworkWeights(model, loc, variance, 1.0).predict(X)[0]
 

@@ -61,12 +61,7 @@ class CombinedEstimates:
         return np.where(total > 0.0, total, self.within)
 
     def interval(self, level: float = 0.9) -> FloatArray:
-        """Return equal-tailed intervals, (2, k).
-
-        Parameters
-        ----------
-        level : float in (0, 1)
-        """
+        """Return equal-tailed intervals, (2, k), that hold `level` of the probability."""
         tail = 0.5 * (1.0 - check_interval("level", level, 0.0, 1.0))
         if self.rule == "mixture":
             mixtures = NormalMixtures.from_draws(self.estimates, self.variances)
@@ -163,16 +158,9 @@ class SyntheticSets:
         return CombinedEstimates(rule, *found)
 
     def mix(self, draws: npt.ArrayLike) -> FloatArray:
-        """Return draws of the mixture of the analyses' posteriors.
+        """Return draws of the mixture of the analyses' posteriors, (m S,) or (m S, k).
 
-        Parameters
-        ----------
-        draws : (m, S) or (m, S, k) array
-            As many draws from each set's posterior.
-
-        Returns
-        -------
-        (m S,) or (m S, k) array
+        `draws`, (m, S) or (m, S, k), are as many from each set's posterior.
         """
         array = check_float_array("draws", draws)
         if array.ndim not in (2, 3) or len(array) != self.n_sets:

@@ -252,16 +252,15 @@ class DrawnTheta:
         return theta
 
 
+def visible_range(log_density: FloatArray, log_ratio: float) -> tuple[int, int]:
+    """Return the first and the last place less than `log_ratio` below the top, and one more on either side."""
+    visible = np.flatnonzero(log_density > log_density.max() - log_ratio)
+    return max(int(visible[0]) - 1, 0), min(int(visible[-1]) + 1, log_density.size - 1)
+
+
 def mixture_of_table(grid: FloatArray, log_density: FloatArray) -> NormalMixtures:
-    """Return a mixture of normals that represents a density tabulated on an even grid.
+    """Return a mixture of normals that represents a density, known up to a constant, on an even grid that resolves it.
 
-    Parameters
-    ----------
-    grid, log_density : (m,) float64
-        The log density is known up to a constant.  The grid must resolve it.
-
-    Notes
-    -----
     Kernels of half a grid step's standard deviation add a quarter of the squared step to the variance.
     """
     weight = np.exp(log_density - log_density.max())

@@ -63,13 +63,9 @@ class _Region:
 def simulated_draws(score: MeanScore, prior: Prior, size: int, rng: np.random.Generator) -> tuple[FloatArray, float]:
     """Return draws of the unconstrained parameters, (size, n), and the error of the emulator.
 
-    **Privacy.** Reads a release's numbers alone.
+    That is the root mean square error of the polynomial, over the noise of the observed mean score.
 
-    Returns
-    -------
-    draws : (size, n) array
-    error : float
-        Root mean square error of the polynomial, over the noise of the observed mean score.
+    **Privacy.** Reads a release's numbers alone.
 
     Notes
     -----

@@ -21,14 +21,9 @@ _MIXED = 3.5  # the start's error is multiplied by about prod(1 - r): below 3% f
 
 
 def site_burn_in(release: SiteRelease, burn_in: str | float | int) -> int:
-    """Return the first step used, below T.
+    """Return the first step used, below T; "auto": once the rates after the annealing add up to 3.5, at most half of T.
 
     **Privacy.** Post-processing of a SiteRelease.
-
-    Parameters
-    ----------
-    burn_in : "auto", float in [0, 1), or int
-        "auto": after the annealing, and once the rates add up to 3.5, but half of the steps at most.
     """
     steps = release.n_steps
     parsed = parse_burn_in(burn_in, steps, least=1)
@@ -202,17 +197,14 @@ def _noise_aware(release: SiteRelease, request: SiteRequest, start: int) -> Post
 def network_posterior(release: NetworkRelease, *, average: float = 0.0) -> NetworkWeights:
     """Return the approximate posterior of the weights that a run of DP-SEP has released.
 
+    The variances are those of SEP's q, 1 / precision with the precision floored: they count the prior and the records,
+    not the privacy noise in the mean.
+
     Parameters
     ----------
     release : NetworkRelease
     average : float in [0, 1)
-        0 (default): after the last step.  Otherwise the mean of the means and precisions over this last share of the
-        steps.
-
-    Notes
-    -----
-    The variances are those of SEP's q, 1 / precision with the precision floored: they count the prior and the records,
-    not the privacy noise in the mean.
+        0 (default): after the last step.  Otherwise means and precisions are averaged over this last share of steps.
     """
     if not isinstance(release, NetworkRelease):
         raise TypeError(f"release must be a NetworkRelease, got {type(release).__name__}")
@@ -247,19 +239,11 @@ def _weights(release: NetworkRelease, model: BayesianNeuralNetwork, count: int) 
 def network_trace_posterior(release: NetworkRelease, request: SiteRequest) -> Posterior:
     """Return the approximate posterior of a network's weights, in the form of the other posteriors.
 
+    "naive" is q after the last step, "averaged" the mean of means and precisions over the steps after the burn-in (half
+    of them by default).  The privacy noise in the means is not counted; ``diagnostics.noise_variance`` is that of a
+    standardised response.
+
     **Privacy.** Post-processing of a NetworkRelease.
-
-    Parameters
-    ----------
-    request : SiteRequest
-        Whose check the release has passed: "naive" is q after the last step, "averaged" the mean of means and
-        precisions over the steps after the burn-in (half of them by default).
-
-    Returns
-    -------
-    Posterior
-        The privacy noise in the means is not counted; ``diagnostics.noise_variance`` is that of a standardised
-        response.
     """
     steps = release.n_steps
     first = steps - 1

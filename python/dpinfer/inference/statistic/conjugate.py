@@ -10,9 +10,15 @@ from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import PureEvent
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.posterior.theta import TabulatedTheta, ThetaDistribution, VarianceParts, mixture_of_table
+from dpinfer.inference.posterior.theta import (
+    TabulatedTheta,
+    ThetaDistribution,
+    VarianceParts,
+    mixture_of_table,
+    visible_range,
+)
 from dpinfer.inference.request import PlannedRelease, StatisticRequest, model_of
-from dpinfer.inference.statistic.counts import categorical_theta, success_theta, success_theta_of_some_trials
+from dpinfer.inference.statistic.counts import categorical_theta, success_theta
 from dpinfer.inference.statistic.noise_laws import LaplaceLaw, LaplaceSharesLaw, NoiseLaw, TableLaw
 from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
 from dpinfer.models.base import softplus, softplus_inverse
@@ -43,12 +49,9 @@ def clipped_sum_density(
     n_records: int,
     clip: float,  # each waiting time enters as min(x, clip)
 ) -> FloatArray:
-    """Return the density at `total` of a sum of `n_records` clipped waiting times plus noise, for every rate.
+    """Return the density at `total` of a sum of `n_records` clipped waiting times plus noise, for every rate, (m,).
 
-    Returns
-    -------
-    (m,) float64
-        At least 0; below 1e-9 of the largest off with many records, below 2e-3 with a single one and little noise.
+    Its error is below 1e-9 of the largest with many records, below 2e-3 with a single one and little noise.
 
     Notes
     -----
@@ -102,9 +105,7 @@ def rate_theta(noisy: float, law: NoiseLaw, *, model: GammaExponential, n_record
         density = clipped_sum_density(total, law, rate=rate, n_records=n_records, clip=clip)
         with np.errstate(divide="ignore"):
             log_density = np.log(density) + model.prior.log_density(theta[:, None])
-        visible = np.flatnonzero(log_density > log_density.max() - _LOG_VISIBLE)
-        low = float(rate[max(int(visible[0]) - 1, 0)])
-        high = float(rate[min(int(visible[-1]) + 1, size - 1)])
+        low, high = rate[list(visible_range(log_density, _LOG_VISIBLE))].tolist()
     table = mixture_of_table(theta, np.maximum(log_density, log_density.max() - 700.0))
     return TabulatedTheta(table, _parts(table.variances, table.means, law, n_records=n_records, clip=clip))
 
@@ -119,8 +120,8 @@ def _plausible_rates(
     distance = np.maximum(np.abs(total - n_records * mean) - law.reach(40.0), 0.0)
     log_density = -0.125 * distance**2 / np.maximum(n_records * variance + 1e-6 * clip**2, 1e-300)
     log_density += 0.5 * model.shape * np.log(rate) - 0.5 * model.rate * rate
-    visible = np.flatnonzero(log_density > log_density.max() - _LOG_VISIBLE)
-    return float(rate[max(int(visible[0]) - 1, 0)]), float(rate[min(int(visible[-1]) + 1, rate.size - 1)])
+    first, last = visible_range(log_density, _LOG_VISIBLE)
+    return float(rate[first]), float(rate[last])
 
 
 def _parts(variance: FloatArray, mean: FloatArray, law: NoiseLaw, *, n_records: int, clip: float) -> VarianceParts:
@@ -198,7 +199,7 @@ def one_shot_posterior(
             raise ValueError("model must be one of successes where the number of records was released with noise")
         trials = model.trials * _likely_numbers(release)
         noisy = float(release.noisy_statistics[0])
-        distribution = success_theta_of_some_trials(noisy, law, trials=trials, a=model.a, b=model.b)
+        distribution = success_theta(noisy, law, trials=trials, a=model.a, b=model.b)
     else:
         distribution = statistic_posterior(
             model, release.noisy_statistics, law, n_records=release.n_records, clip=release.settings.get("clip")

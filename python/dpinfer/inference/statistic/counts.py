@@ -6,7 +6,13 @@ import numpy as np
 from scipy import special
 
 from dpinfer._arrays import FloatArray, IntArray
-from dpinfer.inference.posterior.theta import DrawnTheta, TabulatedTheta, VarianceParts, mixture_of_table
+from dpinfer.inference.posterior.theta import (
+    DrawnTheta,
+    TabulatedTheta,
+    VarianceParts,
+    mixture_of_table,
+    visible_range,
+)
 from dpinfer.inference.statistic.noise_laws import NoiseLaw
 
 _LOG_NEGLIGIBLE = 45.0  # exp(-45) is 3e-20: below double precision even summed over all counts
@@ -21,22 +27,12 @@ _DRAWS = 8192  # Monte Carlo error 0.8% of a standard deviation (1 / sqrt(2 * 81
 _SEED = 20_261_122  # a date
 
 
-def success_weights(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: float) -> tuple[FloatArray, FloatArray]:
-    """Return the counts of successes that are possible given a noisy one, and their posterior probabilities.
-
-    Under p ~ Beta(a, b) a count s of `trials` has the beta-binomial probability; the noise has `law`.
-
-    Returns
-    -------
-    counts, weights : (m,) float64
-        Every count with a probability that is not negligible; an even subset if there are more than 2**18.
-    """
-    counts, weight, _ = _weighed(noisy, law, trials=trials, a=a, b=b)
-    return counts, weight
-
-
 def _weighed(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: float) -> tuple[FloatArray, FloatArray, float]:
-    """Return the result of :func:`success_weights`, and log P(noisy) up to terms without `trials`."""
+    """Return counts of successes, (m,), their probabilities given a noisy one, and log P(noisy) but for a constant.
+
+    Under p ~ Beta(a, b) a count s of `trials` has the beta-binomial probability; the noise has `law`.  Counts are all
+    with a probability that is not negligible; an even subset if there are more than 2**18.
+    """
     low, high = 0.0, float(trials)
     while True:
         step = max(1.0, np.ceil((high - low) / _MOST_COUNTS))
@@ -49,8 +45,7 @@ def _weighed(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: float) ->
             - special.gammaln(failures + 1.0)
             + law.log_probability(noisy - counts)
         )
-        visible = np.flatnonzero(log_weight > log_weight.max() - _LOG_NEGLIGIBLE)
-        first, last = max(int(visible[0]) - 1, 0), min(int(visible[-1]) + 1, counts.size - 1)
+        first, last = visible_range(log_weight, _LOG_NEGLIGIBLE)
         if step == 1.0 or last - first > counts.size // 4:
             weight = np.exp(log_weight[first : last + 1] - log_weight.max())
             evidence = log_weight.max() + np.log(step * weight.sum())
@@ -63,28 +58,13 @@ def success_theta(
     noisy: float,  # released count, an integer, possibly outside 0 ... trials
     law: NoiseLaw,  # of the noise in it
     *,
-    trials: int,  # number of trials of all records together; public
+    # number of trials of all records together, public; or numbers that are alike likely, (m,), a repeated one twice
+    trials: IntArray | int,
     # a, b: of the prior Beta(a, b)
     a: float,
     b: float,
 ) -> TabulatedTheta:
-    """Return the posterior of theta = logit(p): Beta(a + s, b + trials - s) averaged over the counts s."""
-    counts, weight = _grouped(*success_weights(noisy, law, trials=trials, a=a, b=b), trials=trials, a=a, b=b)
-    shapes = a + counts, b + trials - counts
-    table = mixture_of_table(*logit_beta_mixture(weight, *shapes))
-    return TabulatedTheta(table, _parts(weight, *(shape[:, None] for shape in shapes)))
-
-
-def success_theta_of_some_trials(
-    # noisy, law, a, b: as of :func:`success_theta`
-    noisy: float,
-    law: NoiseLaw,
-    *,
-    trials: IntArray,  # (m,) int64: positive; a repeated number is twice as likely
-    a: float,
-    b: float,
-) -> TabulatedTheta:
-    """Return :func:`success_theta` for an unknown number of trials, with equal prior probabilities."""
+    """Return the posterior of theta = logit(p): Beta(a + s, b + trials - s) averaged over counts s, and trials."""
     numbers, repeats = np.unique(trials, return_counts=True)
     weighed = [_weighed(noisy, law, trials=int(number), a=a, b=b) for number in numbers]
     log_share = np.log(repeats) + np.array([evidence for _, _, evidence in weighed])
@@ -126,8 +106,7 @@ def logit_beta_mixture(weight: FloatArray, first: FloatArray, second: FloatArray
     for _ in range(2):
         grid = np.linspace(low, high, _GRID)
         log_density = _log_mixture(grid, weight, first, second)
-        visible = np.flatnonzero(log_density > log_density.max() - _LOG_VISIBLE)
-        low, high = grid[max(int(visible[0]) - 1, 0)], grid[min(int(visible[-1]) + 1, grid.size - 1)]
+        low, high = grid[list(visible_range(log_density, _LOG_VISIBLE))]
     return grid, log_density
 
 
@@ -248,14 +227,10 @@ def categorical_theta(
     rng = np.random.default_rng(_SEED)
     shapes = concentration + CategoryCounts(noisy, law, n_records, concentration).draw(_DRAWS, rng)
     first = shapes[:, :-1]
-    second = _later(shapes) if sticks else np.repeat(shapes[:, -1:], first.shape[1], axis=1)
+    later = np.cumsum(shapes[:, ::-1], axis=1)[:, ::-1][:, 1:]
+    second = later if sticks else np.repeat(shapes[:, -1:], first.shape[1], axis=1)
     # log of a gamma: a small shape has most of its draws below the smallest number, but not their logarithms.
     logs = np.log(rng.standard_gamma(shapes + 1.0)) + np.log(rng.random(shapes.shape)) / shapes
     rest = np.logaddexp.accumulate(logs[:, ::-1], axis=1)[:, ::-1][:, 1:] if sticks else logs[:, -1:]
     parts = _parts(np.full(_DRAWS, 1.0 / _DRAWS), first, second)
     return DrawnTheta(np.asarray(logs[:, :-1] - rest), np.zeros(first.shape), None, parts)
-
-
-def _later(values: FloatArray) -> FloatArray:
-    """Return, for every category but the last, the sum over the later ones."""
-    return np.asarray(np.cumsum(values[:, ::-1], axis=1)[:, ::-1][:, 1:])

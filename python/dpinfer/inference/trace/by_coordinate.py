@@ -118,13 +118,17 @@ def coordinate_posterior(
     Raises NumericalError if a coordinate does not move or its quadrature fails, and `rescue` is off or the model is not
     known.
     """
-    release = analysis.release
     if rescue:
         solved = _rescued(analysis, coordinates)
     else:
         coordinates.statistics.check_moving(coordinates.names)
         solved = (solve or _solve)(analysis, coordinates.problems(analysis), coordinates)
-    nodes, statistics = solved.nodes, coordinates.statistics
+    return solved_posterior(analysis, start, coordinates, solved)
+
+
+def solved_posterior(analysis: Analysis, start: BurnIn, coordinates: Coordinates, solved: "Solved") -> Posterior:
+    """Return the posterior of solved coordinates; a verdict that `solved` has is added to the trace's."""
+    release, nodes, statistics = analysis.release, solved.nodes, coordinates.statistics
     optimum_mean, optimum_variance = nodes.moments(nodes.mean, nodes.variance)
     if solved.hessian is None:
         hessian_mean, hessian_variance = nodes.moments(nodes.hessian)
@@ -156,7 +160,7 @@ def coordinate_posterior(
             n_steps_used=statistics.count,
             effective_weight=statistics.weight,
             burn_in_holds=start.holds,
-            verdict=verdict,
+            verdict=verdict + solved.diagnostics.verdict,
         ),
     )
 

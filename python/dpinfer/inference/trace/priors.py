@@ -85,19 +85,15 @@ class CoordinatePriors:
 
 
 def optimum_under_model(model: Model, n_records: int, *, with_scales: bool) -> tuple[FloatArray, FloatArray]:
-    """Return location and scale of the optimum's prior, (n,) or (2 n,), which follow from the model's prior alone.
+    """Return location and scale of the optimum's prior, which follow from the model's prior alone.
+
+    They are (n,), or, `with_scales`, (2 n,): raw_scale coordinates follow the loc coordinates.
 
     **Privacy.** Public: the model and the public number of records.
 
     The posterior mean of a parameter has at most its prior variance, so loc* is given the prior's mean and standard
     deviation S.  The scale s* lies between S / sqrt(1 + N) and S if one record is at most as informative about a
     parameter as its prior; u* = softplus^-1(s*) gets a normal prior with that interval as mean plus and minus one sd.
-
-    `with_scales`: whether raw_scale coordinates follow the loc coordinates.
-
-    Returns
-    -------
-    loc, scale : (k,) arrays, k = n or 2 n
     """
     loc, scale = model.prior_moments()
     if not with_scales:

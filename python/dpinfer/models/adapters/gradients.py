@@ -67,7 +67,7 @@ def from_gradient(
     public_data: Any = None,
     **declared: str,
 ) -> OwnModel:
-    """Make a model from NumPy code for the gradient of a record's log-likelihood.
+    """Make a model for :func:`dpinfer.run_dpvi` from NumPy code for the gradient of a record's log-likelihood.
 
     **Privacy.** Reads no records: the code is tried on simulated or public ones, before anything is spent. It must not
     store or print private ones, or let one record's row depend on another.
@@ -98,11 +98,6 @@ def from_gradient(
         Records that are no secret, to try the code on instead of made-up ones.
     **declared
         `response`, "real" (default), "binary", "count" or "positive"; and `name`, for messages.
-
-    Returns
-    -------
-    OwnModel
-        For :func:`dpinfer.run_dpvi`, and with a sampler for :func:`dpinfer.run_newton`.
 
     Examples
     --------

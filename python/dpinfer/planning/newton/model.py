@@ -46,6 +46,10 @@ def predict_population(
 ) -> FloatArray:
     """Return by which factor privacy widens the interval of every coefficient, (n_coef,), where the model is true.
 
+    That is relative to the robust interval without privacy, for features with the model's public moments.
+
+    Raises ValueError if columns determine each other, as all categories beside an intercept do.
+
     Parameters
     ----------
     model : GeneralizedLinearModel
@@ -55,12 +59,6 @@ def predict_population(
         Public.
     predictor_spread : float
         Root mean square of the linear predictor of a logistic, probit or Poisson regression.
-
-    Returns
-    -------
-    (n_coef,) array
-        Relative to the robust interval without privacy; for features with the model's public moments.  Raises
-        ValueError if columns determine each other, as all categories beside an intercept do.
 
     Notes
     -----
@@ -84,6 +82,10 @@ def predict_population(
 def predict_own_population(model: OwnModel, plan: NewtonPlan, n_records: int) -> FloatArray:
     """Return by which factor privacy widens the interval of every parameter, (n,), before the maps.
 
+    These are medians over parameters that the prior draws, with made-up features and the model's own responses.
+
+    Raises whatever the model's code raises on made-up records.
+
     Parameters
     ----------
     model : OwnModel
@@ -92,16 +94,6 @@ def predict_own_population(model: OwnModel, plan: NewtonPlan, n_records: int) ->
         Of target "population".
     n_records : int
         Public.
-
-    Returns
-    -------
-    (n,) array
-        Medians over parameters that the prior draws, with made-up features and the model's own responses.
-
-    Raises
-    ------
-    Exception
-        Whatever the model's code raises on made-up records.
     """
     rng = np.random.default_rng(_SANDWICH_SEED)
     prior, found = model.parameters, []
@@ -392,7 +384,11 @@ def _bounded(
 
 
 def predict_own_newton(model: OwnModel, plan: NewtonPlan, n_records: int) -> tuple[FloatArray, float]:
-    """Return the factor by which privacy widens each parameter's interval, before the maps, and the squared shift.
+    """Return the factor by which privacy widens each parameter's interval, (n,), before the maps, and a squared shift.
+
+    The shift is that by curvature, as in the release; both are medians over parameters drawn from the prior.
+
+    Raises any error of the model's code on simulated records.
 
     Parameters
     ----------
@@ -401,17 +397,6 @@ def predict_own_newton(model: OwnModel, plan: NewtonPlan, n_records: int) -> tup
     plan : NewtonPlan
     n_records : int
         Public.
-
-    Returns
-    -------
-    widths : (n,) array
-    squared_shift : float
-        Shift by curvature, as in the release; both are medians over parameters drawn from the prior.
-
-    Raises
-    ------
-    Exception
-        Any error of the model's code on simulated records.
 
     Notes
     -----

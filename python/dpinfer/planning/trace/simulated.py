@@ -105,15 +105,12 @@ def predict_simulated(
 ) -> list[Prediction]:
     """Predict the intervals of a run by simulating its traces and inferring posteriors from them.
 
+    There is one prediction for each of `posteriors`: medians over the R runs, and the standard deviation of the
+    logarithm of the width as `spread`.
+
     **Privacy.** Reads no records, unless the drift holds a pilot data set, which must be public.
 
     Raises NumericalError if every simulated run diverged.
-
-    Returns
-    -------
-    list of Prediction
-        One for each of `posteriors`: medians over the R runs, and the standard deviation of the logarithm of the width
-        as `spread`.
     """
     rng = np.random.default_rng(seed)
     traces = simulate_trace(run, drift, rng)

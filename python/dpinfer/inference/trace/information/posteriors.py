@@ -110,7 +110,10 @@ def flat_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
         n_draws=_FLAT_DRAWS if request.n_samples is None else request.n_samples,
         seed=request.seed,
     )
-    score = np.diag(rows.coefficients) / (rows.stddev * np.sqrt(_inverse_gram_diagonal(rows.factor)))
+    # The diagonals of the inverse Gram matrices: of one for all rows, or of each row's own.
+    squares = np.sum(np.linalg.inv(rows.factor) ** 2, axis=1)
+    variance = squares[0] if len(squares) == 1 else np.diag(squares)
+    score = np.diag(rows.coefficients) / (rows.stddev * np.sqrt(variance))
     weight = rows.stddev**2 / rows.intercept_variance
     return _posterior(analysis, start, result, slope_score=score, effective_weight=weight)
 
@@ -223,10 +226,3 @@ def _sampling(analysis: Analysis) -> dict[str, Any]:
         "check_convergence": bool(request.check_convergence),
         "report": analysis.report,
     }
-
-
-def _inverse_gram_diagonal(factor: FloatArray) -> FloatArray:
-    """Return the diagonal of the inverse of each row's Gram matrix, (k,)."""
-    inverse = np.linalg.inv(factor)
-    diagonal = np.sum(inverse**2, axis=1)
-    return diagonal[0] if factor.shape[0] == 1 else np.diag(diagonal)

@@ -9,22 +9,14 @@ from dpinfer._arrays import NEGLIGIBLE, FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.posterior.theta import IndependentTheta
 from dpinfer.inference.trace import tuning
 from dpinfer.inference.trace.analysis import Analysis
 from dpinfer.inference.trace.burn_in import BurnIn
-from dpinfer.inference.trace.by_coordinate import Coordinates
-from dpinfer.inference.trace.checks import check_statistics
+from dpinfer.inference.trace.by_coordinate import Coordinates, Solved, solved_posterior
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes, collapsed_nodes
 from dpinfer.inference.trace.information.posteriors import coupling_findings
 from dpinfer.inference.trace.priors import CoordinatePriors, optimum_under_model
-from dpinfer.inference.trace.scales.fisher import (
-    FisherRun,
-    SideSums,
-    TiedTrace,
-    pooled_slope_score,
-    raw_scale_sums,
-)
+from dpinfer.inference.trace.scales.fisher import FisherRun, SideSums, TiedTrace, pooled_slope_score, raw_scale_sums
 from dpinfer.inference.trace.scales.noise_variance import VarianceSlope, with_variance_prior
 from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models import ExpectedGradients, InformedModel, LinearRegression, Model, dispersion_clipping
@@ -287,31 +279,8 @@ def fisher_tied_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     nodes = fisher_tied_nodes(
         trace, run, names, extra_noise=bool(request.extra_noise), optimum=optimum, n_threads=request.threads
     )
-    mean, variance = nodes.moments(nodes.mean, nodes.variance)
-    hessian_mean, hessian_variance = nodes.moments(nodes.hessian)
-    share = np.asarray(run.expected(mean[None, :]).clipped_share)[0]
-    score = trace.slope_score(release.sample_rate)
-    verdict = check_statistics(trace.statistics, start.linearity_pvalue, names, slope_score=score).verdict
+    share = np.asarray(run.expected(nodes.expectation(nodes.mean)[None, :]).clipped_share)[0]
     coupling, finding = coupling_findings(analysis)
-    return analysis.posterior(
-        burn_in=start.start,
-        optimum_names=names,
-        optimum_mean=mean,
-        optimum_stddev=np.sqrt(variance),
-        hessian_mean=hessian_mean,
-        hessian_stddev=np.sqrt(hessian_variance),
-        distribution=IndependentTheta.from_nodes(
-            nodes, family=release.family, width=release.n_params, hessian_is_precision=True
-        ),
-        diagnostics=PosteriorDiagnostics(
-            noise_ratio=trace.statistics.noise_ratio,
-            slope_score=score,
-            linearity_pvalue=start.linearity_pvalue,
-            n_steps_used=trace.statistics.count,
-            effective_weight=trace.statistics.weight,
-            burn_in_holds=start.holds,
-            verdict=verdict + finding,
-            expected_clipped_share=float(share),
-            coupling_pvalue=coupling,
-        ),
-    )
+    known = PosteriorDiagnostics(verdict=finding, expected_clipped_share=float(share), coupling_pvalue=coupling)
+    coordinates = Coordinates(names, trace.statistics, None, trace.slope_score(release.sample_rate), coupled=True)
+    return solved_posterior(analysis, start, coordinates, Solved(nodes, diagnostics=known))

@@ -412,8 +412,6 @@ def reserve_suffices(
 ) -> bool:
     """Whether delta + `reserve` covers a mechanism within `slack` of an (epsilon, delta)-private one.
 
-    Notes
-    -----
     P'(A) <= P(A) + s <= e**epsilon Q(A) + delta + s <= e**epsilon Q'(A) + delta + (1 + e**epsilon) s.
     """
     if slack == 0.0:

@@ -70,7 +70,7 @@ def account(
 
     Notes
     -----
-    The sources are named in the notes of ``pld_epsilon``, ``prv_epsilon`` and ``rdp_epsilon``.  A share of delta, 1e-9
+    The sources are named with ``pld_epsilon``, ``prv_epsilon`` and ``rdp_epsilon``.  A share of delta, 1e-9
     of it in all but extreme cases, is set aside for the finite precision of the noise (docs/derivations/noise.md).
 
     Examples
@@ -217,17 +217,11 @@ def _certify_impure(steps: Mapping[Step, int], delta: float, relation: Adjacency
 
 @standard_arithmetic()
 def delta_for(event: Event, *, epsilon: float, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> float:
-    """Return a certified delta of an event at a given epsilon, by the ``"pld"`` accountant; 1 is no guarantee.
+    """Return a certified delta of an event at an epsilon in [0, inf), by the ``"pld"`` accountant; 1 is no guarantee.
 
     **Privacy.** Reads no records.  The guarantee is as for :func:`account`.
 
     Raises UnsupportedEventError if there is no valid bound for the event under the relation.
-
-    Parameters
-    ----------
-    event : Event
-    epsilon : float in [0, inf)
-    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
 
     Examples
     --------

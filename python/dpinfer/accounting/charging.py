@@ -49,13 +49,10 @@ class Charge:
     def begin(self, binding: str | None = None) -> None:
         """Declare that noise will be drawn from here on: nobody can cancel the charge any more.
 
-        Raises LedgerError if the run has begun from another copy, or the ledger cannot be written; nothing was drawn.
+        With a checkpoint `binding` are 64 hexadecimal digits that identify the key and its records. The ledger accepts
+        one entry for each run, so that only one of several copies of a checkpoint can begin.
 
-        Parameters
-        ----------
-        binding : str, optional
-            With a checkpoint: 64 hexadecimal digits that identify the key and its records. The ledger accepts one entry
-            for each run, so that only one of several copies of a checkpoint can begin.
+        Raises LedgerError if the run has begun from another copy, or the ledger cannot be written; nothing was drawn.
         """
         if binding is not None and self.account is not None:
             with self._found() as (found, append):

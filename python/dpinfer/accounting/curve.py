@@ -66,8 +66,6 @@ class PrivacyCurve:
     def delta(self, epsilon: npt.ArrayLike) -> FloatArray:
         """Return a certified delta at each `epsilon` in [0, inf), of the same shape.
 
-        Notes
-        -----
         delta is convex in e**epsilon, so that the chord between two certified points lies above it; beyond the last
         point delta is at most its value there.
         """
@@ -89,8 +87,6 @@ class PrivacyCurve:
         and claims "the record is in" wrongly with probability `false_positive_rate`, in [0, 1], claims it rightly with
         at most the returned probability.
 
-        Notes
-        -----
         Kairouz, Oh and Viswanath (2015), Theorem 2.1: TPR <= delta + e**epsilon FPR, and 1 - FPR <= delta + e**epsilon
         (1 - TPR), for each of the points.
         """
@@ -165,13 +161,6 @@ def privacy_curve(event: Event, *, adjacency: Adjacency | str = Adjacency.ADD_RE
 
     Raises UnsupportedEventError if there is no valid bound for the event under the relation.
 
-    Parameters
-    ----------
-    event : Event
-    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
-
-    Notes
-    -----
     Dong, Roth and Su (2022), Proposition 2.12: the pairs (epsilon, delta(epsilon)) for all epsilon >= 0 are
     equivalent to the trade-off curve.
 
@@ -329,13 +318,6 @@ def zcdp_rho(event: Event, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE)
 
     Raises UnsupportedEventError if there is no valid bound for the event under the relation.
 
-    Parameters
-    ----------
-    event : Event
-    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
-
-    Notes
-    -----
     Bun and Steinke (2016).  The bound counts every step as if every record took part.  For Poisson sampling it is
     tight nevertheless: large orders depend only on the probability q**T that the record is in every step. For
     sampled records, mu and epsilon are more informative.

@@ -70,21 +70,12 @@ def as_adjacency(value: "Adjacency | str") -> Adjacency:
 
 
 def add_remove_to_replace_one(epsilon: float, delta: float) -> tuple[float, float]:
-    """Turn an add/remove guarantee into a replace-one guarantee (epsilon, delta), by group privacy.
+    """Turn an add/remove guarantee, epsilon in [0, inf) and delta in [0, 1], into a replace-one one, by group privacy.
 
     **Privacy.** Reads no records.  A replacement is one removal followed by one addition, so an (epsilon, delta)
     guarantee under ``ADD_REMOVE`` is a (2 epsilon, (1 + e^epsilon) delta) guarantee under ``REPLACE_ONE``; a delta of 1
     is none.  No accountant of this package applies the conversion on its own.
 
-    Parameters
-    ----------
-    epsilon : float
-        The add/remove epsilon, in [0, inf).
-    delta : float
-        The add/remove delta, in [0, 1].
-
-    Notes
-    -----
     Dwork and Roth (2014), Theorem 2.2, with the delta of two steps written out.
 
     Examples
@@ -171,7 +162,6 @@ class PureEvent(_Described):
     ----------
     epsilon : float in (0, inf)
     adjacency : {"add_remove", "zero_out", "replace_one"}
-        The relation that `epsilon` is stated under.
 
     Examples
     --------
@@ -200,7 +190,6 @@ class ApproximateEvent(_Described):
     epsilon : float in (0, inf)
     delta : float in (0, 1)
     adjacency : {"add_remove", "zero_out", "replace_one"}
-        The relation that both are stated under.
 
     Examples
     --------
@@ -223,15 +212,8 @@ class ApproximateEvent(_Described):
 class PoissonSampled(_Described):
     """An event run on a Poisson sample: each record takes part independently with probability ``sample_rate``.
 
-    **Privacy.** Describes a mechanism; reads no records.  Covered under ``ADD_REMOVE`` and ``ZERO_OUT``.  The rate may
-    overstate the true one, never understate it.
-
-    Parameters
-    ----------
-    sample_rate : float
-        Probability with which one record takes part, in (0, 1].
-    event : Event
-        The event on the sample.
+    **Privacy.** Describes a mechanism; reads no records.  Covered under ``ADD_REMOVE`` and ``ZERO_OUT``.  The rate, in
+    (0, 1], may overstate the true one, never understate it.
 
     Examples
     --------
@@ -260,9 +242,9 @@ class SampledWithoutReplacement(_Described):
     Parameters
     ----------
     n_records : int
-        Public number of records, at least 1.
+        Public, at least 1.
     n_sampled : int
-        Number of records drawn, in [1, n_records].
+        In [1, n_records].
     event : Event
         The event on the sample.
 
@@ -286,14 +268,7 @@ class SampledWithoutReplacement(_Described):
 
 @dataclass(frozen=True)
 class SelfComposed(_Described):
-    """The same event run ``count`` times on the same records, each time chosen adaptively.
-
-    Parameters
-    ----------
-    event : Event
-        The repeated event.
-    count : int
-        How often, at least 1.
+    """The same event run ``count`` >= 1 times on the same records, each time chosen adaptively.
 
     Examples
     --------
@@ -312,12 +287,7 @@ class SelfComposed(_Described):
 
 @dataclass(frozen=True)
 class Composed(_Described):
-    """Several events run one after the other on the same records.
-
-    Parameters
-    ----------
-    events : sequence of Event
-        At least one event; stored as a tuple.
+    """Several events, at least one, run one after the other on the same records.
 
     Examples
     --------
@@ -363,12 +333,9 @@ def check_event(name: str, value: Any) -> Event:
 def event_from_dict(data: Mapping[str, Any]) -> Event:
     """Rebuild an event, equal to the stored one, from the result of ``to_dict``; refuse anything else.
 
-    Raises ValueError if the type is unknown, a field is missing, unknown, of a wrong type or outside its interval.
+    Plain data are ``type`` and exactly the fields of that event, nested events likewise, at most 32 levels deep.
 
-    Parameters
-    ----------
-    data : mapping
-        Plain data: ``type`` and exactly the fields of that event, nested events likewise, at most 32 levels deep.
+    Raises ValueError if the type is unknown, a field is missing, unknown, of a wrong type or outside its interval.
 
     Examples
     --------

@@ -52,8 +52,6 @@ def gaussian_delta(
 
     **Privacy.** Reads no records.  Valid under the adjacency relation whose sensitivity `shift` was computed with.
 
-    Notes
-    -----
     Balle and Wang (2018), Theorem 8: delta = Phi(a) - e^epsilon Phi(b) with a, b = +-shift / 2 - epsilon / shift.
     It is evaluated as Phi(a) (1 - e^x), x = epsilon + log Phi(b) - log Phi(a), and the rounding error of x is added.
 
@@ -88,8 +86,6 @@ def gaussian_epsilon(
 
     **Privacy.** Reads no records.  Valid under the adjacency relation whose sensitivity `shift` was computed with.
 
-    Notes
-    -----
     Balle and Wang (2018), Theorem 8, inverted by bisection on :func:`gaussian_delta`; the returned end of the bracket
     is one where the bound itself was evaluated and met.
 
@@ -113,8 +109,6 @@ def pure_mu(
 ) -> float:
     """Return a mu, rounded up, with which every mechanism of a pure guarantee is Gaussian differentially private.
 
-    Notes
-    -----
     The trade-off curve of pure guarantees runs straight from (0, 1) to the corner where both rates are
     1 / (1 + e**epsilon), and is symmetric.  That of G_mu is convex, so it lies below once it does in the corner
     (Dong, Roth and Su 2022, section 2.2).

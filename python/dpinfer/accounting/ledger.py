@@ -33,13 +33,10 @@ class PrivacyLedger:
     one.  Entries are only ever appended, chained by hashes, and on the disk before the charged run reads its
     data. Opening the file replays and checks all of it.
 
+    `path` is that of an existing ledger; :meth:`create` makes one.
+
     Raises LedgerError if it cannot be read. Raises LedgerFormatError if it is not a ledger, is damaged, or was changed
     by hand.
-
-    Parameters
-    ----------
-    path : path-like
-        An existing ledger; :meth:`create` makes one.
 
     Notes
     -----

@@ -52,15 +52,9 @@ class NoiseTable:
         return 2.0 * sum(weight * k * k for k, weight in enumerate(self.weights)) / self.total
 
     def delta(self, epsilon: float, sensitivity: int) -> float:
-        """Return the least delta, rounded up, at which the noise is (epsilon, delta)-private for sums that differ so.
+        """Return the least delta, rounded up, with which the noise is private if sums differ by at most `sensitivity`.
 
         Raises ValueError if the table is too long for a sum of that sensitivity.
-
-        Parameters
-        ----------
-        epsilon : float
-        sensitivity : int
-            The most that two neighbours' sums differ by.
         """
         epsilon = check_interval("epsilon", epsilon, 0.0, 700.0)
         sensitivity = check_integer("sensitivity", sensitivity, 1)

@@ -82,8 +82,6 @@ def pld_epsilon(
 ) -> float:  # epsilon in [0, inf]
     """Return a certified epsilon for a composition at `delta`; infinity when none can be certified.
 
-    Notes
-    -----
     Connect-the-dots discretisation of Doroshenko, Ghazi, Kamath, Kumar and Manurangsi (2022); composition by a tilted
     FFT with every error added to delta.  A composition of plain Gaussians is evaluated in closed form.
     """
@@ -118,8 +116,6 @@ def pld_delta(
 ) -> float:  # delta in [0, 1]
     """Return a certified delta for a composition at `epsilon`; 1 when none can be certified.
 
-    Notes
-    -----
     As for :func:`pld_epsilon`.  How much of the tails may be cut depends on the answer, so a small answer is computed
     again with a smaller cut.
     """
@@ -157,8 +153,6 @@ def pld_deltas(
 ) -> tuple[FloatArray, FloatArray]:  # epsilons and deltas, (k,) each
     """Return epsilons and certified deltas at them, valid for both orders of the neighbouring data sets.
 
-    Notes
-    -----
     As for :func:`pld_epsilon`.  A law is accurate about the loss that its tilt was chosen for, and bounds delta at
     every other, so that the least of a few laws' bounds is taken at each point.
     """
@@ -214,8 +208,6 @@ def prv_epsilon(
     does where a discretised mean differs from its quadrature of the mean, or if its interval does not hold the
     ``"pld"`` upper bound, which is the only one of the two whose roundings are counted.
 
-    Notes
-    -----
     Gopi, Lee and Wutschitz (2021), Theorem 5.5.  The error in epsilon is set to one per cent of the answer, or to the
     least error with half a million mesh points.
     """

@@ -25,8 +25,6 @@ def rdp_epsilon(
 ) -> float:  # epsilon in [0, inf]
     """Return the Rényi bound on epsilon at `delta`; infinity when no order gives a finite one.
 
-    Notes
-    -----
     Poisson sampling: Mironov, Talwar and Zhang (2019), exact at integer orders for both orders of the data sets, and
     linear interpolation of the cumulant generating function between them, as in Zhu and Wang (2019).  Without
     replacement: Wang, Balle and Kasiviswanathan (2019), Theorem 9, valid and loose.  Conversion: Balle, Barthe,
@@ -73,8 +71,6 @@ def converted(parts: list[tuple[int, float]], order: float, delta: float) -> flo
 def conversion(order: float, delta: float) -> float:
     """Return an upper bound on epsilon at `delta` less the divergence of `order`.
 
-    Notes
-    -----
     Balle, Barthe, Gaboardi, Hsu and Sato (2020), Theorem 21.
     """
     first, second, third = math.log1p(-1.0 / order), -math.log(delta), math.log(order)
@@ -201,8 +197,6 @@ class RenyiFilter:
     **Privacy.** Reads no records.  If an analyst chooses each event after seeing all earlier releases, and stops when
     the filter refuses, all releases together are (epsilon, delta)-differentially private (docs/derivations/ledger.md).
 
-    Notes
-    -----
     Feldman and Zrnic (2021), Theorem 3.1; conversion by Balle, Barthe, Gaboardi, Hsu and Sato (2020), Theorem 21.  The
     order is the integer at which a Gaussian may have the least noise within the budget.
 

@@ -205,12 +205,9 @@ _Kind = TypeVar("_Kind", bound=type[Model])
 def register_model(kind: _Kind) -> _Kind:
     """Make a model of your own known by its class name, so that its releases can be loaded; a class decorator.
 
-    Raises ValueError if the library has a model of that name.
+    The constructor of `kind` takes the fields of ``to_dict`` except "kind".
 
-    Parameters
-    ----------
-    kind : type
-        Its constructor takes the fields of ``to_dict`` except "kind".
+    Raises ValueError if the library has a model of that name.
 
     Examples
     --------
@@ -231,16 +228,11 @@ def register_model(kind: _Kind) -> _Kind:
 
 
 def model_from_dict(spec: Mapping[str, Any]) -> Model:
-    """Return the model that ``to_dict`` described.
+    """Return the model that ``to_dict`` described: ``{"kind": class name, ...its parameters}``.
 
     An unregistered kind is looked up among the installed packages' entry points of "dpinfer.models".
 
     Raises ValueError if the kind is unknown or a parameter is missing or wrong.
-
-    Parameters
-    ----------
-    spec : mapping
-        ``{"kind": class name, ...its parameters}``.
 
     Examples
     --------

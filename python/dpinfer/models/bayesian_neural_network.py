@@ -185,8 +185,6 @@ def output_moments(
 
     **Privacy.** Not private if the features are not; for public points post-processing.
 
-    Notes
-    -----
     Hernandez-Lobato and Adams (2015), eqs. 13-17.
     """
     d, hidden = model.n_features, model.n_hidden

@@ -131,14 +131,9 @@ def _kept(model: GeneralizedLinearModel, spacing: float) -> "ResponseGrid":
 
 
 class ResponseGrid:
-    """The law of a response on an even grid of linear predictors.
+    """The law of a response, zero or one or a count, on an even grid of linear predictors.
 
     Raises TypeError if responses are neither.
-
-    Parameters
-    ----------
-    model : GeneralizedLinearModel
-        Whose responses are zeros and ones, or counts.
     """
 
     def __init__(self, model: GeneralizedLinearModel, spacing: float) -> None:
@@ -412,8 +407,6 @@ class SizeShares:
     def clip_covariance(self, bounds: FloatArray) -> FloatArray:
         """Return the covariance of what clips at several bounds (T,) take off a coordinate of the mean, (T, T).
 
-        Notes
-        -----
         What a clip at C takes off is the sum over the sizes beyond C of how much lies there times a mean direction.
         Directions of neighbouring sizes are alike, so that the difference of two clips says where the rest points.
         """

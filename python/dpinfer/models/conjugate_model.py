@@ -27,8 +27,6 @@ class ConjugateModel(Model):
     exact functions of the records that they are given, *not* private: the mechanism keeps the first to itself, and the
     others are for simulated or public records.
 
-    Notes
-    -----
     Constrained parameters are n in number: a categorical model's last probability is left out.
     """
 

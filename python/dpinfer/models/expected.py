@@ -157,9 +157,8 @@ def expected_gradients(
     Parameters
     ----------
     model : Model
-        A model with an expected information that simulates records: the conjugate and the generalised linear models.
+        The conjugate and the generalised linear models have an expected information, and simulate records.
     loc : (n,) array
-        Parameter at which records are simulated and gradients taken.
     max_grad_norm, raw_ratio : float
         Clipping norm C and share rho of the raw_scale gradients (see ``FisherScaling``).
     size : int
@@ -216,16 +215,12 @@ class DispersionClipping:
 def dispersion_clipping(model: Model, max_grad_norm: float, raw_ratio: float) -> DispersionClipping:
     """Simulate records from a model with a noise variance and tabulate the effect of clipping on its gradient.
 
+    The model is pivotal, with the noise variance as its last parameter: the table is the same at every theta.  Other
+    arguments: see :func:`expected_gradients`.
+
     **Privacy.** No records are read.
 
     Raises TypeError if the model has no expected information.
-
-    Parameters
-    ----------
-    model : Model
-        Pivotal, with the noise variance as its last parameter: the table is the same at every theta.
-    max_grad_norm, raw_ratio : float
-        See :func:`expected_gradients`.
     """
     if not isinstance(model, InformedModel):
         raise TypeError(f"model must have an expected information, got {type(model).__name__}")

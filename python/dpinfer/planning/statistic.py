@@ -16,21 +16,10 @@ def predict_statistic(
 ) -> FloatArray:
     """Return the factor by which a one-shot statistic's noise widens intervals, at parameters from the prior, (m,).
 
-    Raises TypeError if the model has no such statistic.
+    The prior counts as pseudo-records; noise of variance v acts like an increase of the sampling variance of a mean by
+    v.  `n_records` is public.
 
-    Parameters
-    ----------
-    model : ConjugateModel
-        One that :func:`dpinfer.run_statistic` takes.
-    epsilon : float
-    n_records : int
-        Public.
-    adjacency : Adjacency
-
-    Notes
-    -----
-    The prior counts as pseudo-records; noise of variance v acts like an increase of the sampling variance
-    of a mean by v.
+    Raises TypeError if the model has no such statistic: :func:`dpinfer.run_statistic` does not take it.
     """
     truth = model.sample_prior(_PRIOR_DRAWS, np.random.default_rng(_SEED))
     if isinstance(model, GammaExponential):

@@ -58,7 +58,7 @@ def test_success_posterior_is_that_of_the_sum_over_counts(
 def test_merged_counts_keep_the_posterior() -> None:
     law, model = LaplaceLaw(300.0), BetaBernoulli(1.0, 1.0)
     theta = statistic_posterior(model, [30_000.0], law, n_records=100_000)
-    counts, weight = success_weights(30_000.0, law, trials=100_000, a=1.0, b=1.0)
+    counts, weight, _ = success_weights(30_000.0, law, trials=100_000, a=1.0, b=1.0)
     mean = special.digamma(1.0 + counts) - special.digamma(100_001.0 - counts)
     within = special.polygamma(1, 1.0 + counts) + special.polygamma(1, 100_001.0 - counts)
     exact = weight @ within + weight @ (mean - weight @ mean) ** 2
@@ -67,7 +67,7 @@ def test_merged_counts_keep_the_posterior() -> None:
 
 
 def test_counts_of_very_many_trials_are_narrowed_down() -> None:
-    counts, weight = success_weights(2.0**29, LaplaceLaw(10.0), trials=2**31, a=10.0, b=10.0)
+    counts, weight, _ = success_weights(2.0**29, LaplaceLaw(10.0), trials=2**31, a=10.0, b=10.0)
     assert counts.size < 2000
     assert weight @ counts == pytest.approx(2.0**29, abs=1.0)
 

@@ -37,8 +37,6 @@ def causes(posterior: "Posterior", rows: FloatArray | None = None) -> FloatArray
     `rows` (k, n): weights of the unconstrained parameters in each combination; the parameters themselves by default.
     Shares are NaN if the posterior does not have them for several parameters together.
 
-    Notes
-    -----
     With prior precision L and covariance S = (P + L)^-1 the identity S = S P S + S L S holds: the second term is the
     prior's part of the variance, and all of it if P = 0.  Of the covariance D without privacy noise, D - D L D is the
     records'; the privacy noise adds the rest.  A mixture has its own S and D.

@@ -37,8 +37,6 @@ def gauss_rule(points: FloatArray, weights: FloatArray, size: int | None = None)
     function that is analytic on the scale of 1: 4 to 24, by the measure's spread.  Nodes and weights are exact for
     polynomials of degree ``2 size - 1``.
 
-    Notes
-    -----
     Lanczos with full reorthogonalisation (Gautschi 2004, section 2.2.3), then Golub and Welsch (1969).
 
     Examples

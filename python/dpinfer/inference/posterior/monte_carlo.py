@@ -52,8 +52,6 @@ def effective_draws(
 
     **Privacy.** Post-processing only.
 
-    Notes
-    -----
     Vehtari et al. (2021), section 3.2, as ArviZ has it: the chain is split into halves, whose difference counts, and
     autocorrelations are summed over Geyer's initial monotone sequence.
     """
@@ -80,14 +78,8 @@ def effective_draws(
 
 
 def monte_carlo_error(posterior: "Posterior", levels: FloatArray) -> MonteCarloError:
-    """Return the Monte Carlo error of a posterior's quantiles; see :meth:`Posterior.monte_carlo_error`.
+    """Return the Monte Carlo error of quantiles at `levels` (m,); see :meth:`Posterior.monte_carlo_error`.
 
-    Parameters
-    ----------
-    levels : (m,) array in (0, 1)
-
-    Notes
-    -----
     The distribution function at a quantile is a mean over draws, of indicators or, where q given a draw is normal, of
     its distribution function; its standard error is the draws' spread over the root of the effective number.  As in
     ArviZ the error of the quantile is half the distance between the quantiles at the level less and plus that.
@@ -176,8 +168,6 @@ def combine(
 ) -> Combined:
     """Return quantiles of linear combinations of the unconstrained parameters.
 
-    Notes
-    -----
     Given a draw of the chain the parameters are normal, and so is a combination.  A posterior without a chain is drawn
     from, 16384 times with a fixed seed.
     """

@@ -47,16 +47,9 @@ class Units:
         width: float = UNIFORM_WIDTH,
         target_width: float = UNIFORM_WIDTH,
     ) -> "Units":
-        """Return the scaling that follows from bounds.
+        """Return the scaling that follows from bounds; without an intercept (`centred`) zero stays zero.
 
-        Parameters
-        ----------
-        bounds : (n_features, 2) array
-        target_bounds : (low, high) or None
-        centred : bool
-            Whether the model has an intercept; without one zero stays zero.
-        width, target_width : float
-            Standard deviations between the two bounds of a column, and of the response.
+        `width`, `target_width`: standard deviations between the two bounds of a column, and of the response.
         """
         offset, scale = _units(bounds, width, centred=centred)
         if target_bounds is None:

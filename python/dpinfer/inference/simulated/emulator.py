@@ -67,8 +67,6 @@ def simulated_draws(score: MeanScore, prior: Prior, size: int, rng: np.random.Ge
 
     **Privacy.** Reads a release's numbers alone.
 
-    Notes
-    -----
     ``observed ~ N(R expected(theta), R covariance(theta) R' / N + noise)``.  Elliptical slice sampling (Murray, Adams
     and MacKay 2010) around the region in which the emulator was fitted; two rounds, the second where the first has led.
     """
@@ -222,8 +220,6 @@ def ratio_draws(
 ) -> FloatArray:  # (size, n, n)
     """Draw the matrix R with released = R simulated, near the identity.
 
-    Notes
-    -----
     In coordinates in which the simulated slope is the identity: a level with a normal prior (mean 1, standard deviation
     1/4), and deviations from it with a spread that is learned, less the part that noise alone exceeds with probability
     1/6.

@@ -67,8 +67,6 @@ def site_posterior(
 
     **Privacy.** Post-processing of a SiteRelease: it costs nothing.
 
-    Notes
-    -----
     docs/derivations/dp-sep.md.  With g_t the released gradient of the mean and L_t the released precision,
     g_t ~ N(A (m* - m_t), R) and L_t ~ N(A, tau**2 / w**2): the drift's slope at the fixed point is its precision A.
     R adds to the known noise the variance of the sample, which is (1 / kappa - 1) (A - prior) by the information

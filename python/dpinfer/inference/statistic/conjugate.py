@@ -53,8 +53,6 @@ def clipped_sum_density(
 
     Its error is below 1e-9 of the largest with many records, below 2e-3 with a single one and little noise.
 
-    Notes
-    -----
     The characteristic function of min(x, c) is ``r (1 - e^{-(r - i t) c}) / (r - i t) + e^{-(r - i t) c}``.  Its power
     times that of the noise is integrated by the trapezoidal rule, whose period exceeds the range of the sum, so that
     aliasing is below exp(-40).
@@ -149,8 +147,6 @@ def statistic_posterior(
 
     Raises TypeError or ValueError if the model is not conjugate, or a number is out of range.
 
-    Notes
-    -----
     p(theta | noisy) is proportional to p(theta) sum_s p(s | theta) P(noisy - s): summed over every count s for discrete
     s, by a Fourier integral otherwise.  docs/derivations/one-shot-statistic.md.
     """

@@ -27,7 +27,9 @@ _DRAWS = 8192  # Monte Carlo error 0.8% of a standard deviation (1 / sqrt(2 * 81
 _SEED = 20_261_122  # a date
 
 
-def _weighed(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: float) -> tuple[FloatArray, FloatArray, float]:
+def success_weights(
+    noisy: float, law: NoiseLaw, *, trials: int, a: float, b: float
+) -> tuple[FloatArray, FloatArray, float]:
     """Return counts of successes, (m,), their probabilities given a noisy one, and log P(noisy) but for a constant.
 
     Under p ~ Beta(a, b) a count s of `trials` has the beta-binomial probability; the noise has `law`.  Counts are all
@@ -66,7 +68,7 @@ def success_theta(
 ) -> TabulatedTheta:
     """Return the posterior of theta = logit(p): Beta(a + s, b + trials - s) averaged over counts s, and trials."""
     numbers, repeats = np.unique(trials, return_counts=True)
-    weighed = [_weighed(noisy, law, trials=int(number), a=a, b=b) for number in numbers]
+    weighed = [success_weights(noisy, law, trials=int(number), a=a, b=b) for number in numbers]
     log_share = np.log(repeats) + np.array([evidence for _, _, evidence in weighed])
     share = np.exp(log_share - log_share.max())
     weights, firsts, seconds = [], [], []

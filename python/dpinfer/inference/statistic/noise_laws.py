@@ -65,8 +65,6 @@ class LaplaceLaw:
 class LaplaceSharesLaw:
     """The sum of `shape` times the shares of one discrete Laplace: noise of more sites than would suffice.
 
-    Notes
-    -----
     A difference of two negative binomials.  With a = exp(-1 / scale) its probabilities follow the recurrence
     a (k - 1 + shape) P(k - 1) + a (k + 1 - shape) P(k + 1) = (1 + a**2) k P(k), from its generating function; backward,
     which is stable.  At scales of `_FINE` and more the continuous law is the same to a part in 1e4: a variance gamma

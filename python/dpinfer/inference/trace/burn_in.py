@@ -45,8 +45,6 @@ def choose_burn_in(
 
     Raises TypeError or ValueError if `burn_in` is none of these or leaves fewer than two steps.
 
-    Notes
-    -----
     "auto" cuts the trace into 64 blocks and, for starts at 0, 1, 2, 4, 8, 16, 24 and 32 of them, regresses the block
     means of the gradient on those of the position.  If the linear model holds with the known noise, the weighted
     residual sum is at most the sum at the true parameters, which is chi-square with as many degrees of freedom as there

@@ -209,8 +209,6 @@ def collapsed_nodes(problems: CollapsedProblems, names: tuple[str, ...], *, n_th
 
     Raises NumericalError if the trapezoid rule did not converge for some coordinate.
 
-    Notes
-    -----
     The trapezoid rule for analytic functions: Trefethen and Weideman (2014), SIAM Review 56, 385-458.
     """
     nodes, solved = solved_nodes(problems, n_threads=n_threads)

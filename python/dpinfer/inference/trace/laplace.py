@@ -64,8 +64,6 @@ def laplace_posterior(
 
     Raises NumericalError if Newton's method finds no maximum.
 
-    Notes
-    -----
     NA-DPVI (2025), appendix C, eqs. A4-A5, with Newton's method instead of Adam.  The density is with respect to the
     unconstrained variables, so the Jacobians of softplus and exp are part of it.
     """

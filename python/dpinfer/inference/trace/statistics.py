@@ -15,8 +15,6 @@ from dpinfer.inference import _native
 class TraceStatistics:
     """Weighted sufficient statistics of ``g ~ N(b (x - optimum), tau_t**2)``, one regression per coordinate.
 
-    Notes
-    -----
     NA-DPVI (2025), eq. 20 with A diagonal; the merge of chunks is Chan, Golub and LeVeque (1983).
     """
 

@@ -219,13 +219,8 @@ def widest_newton(
 ) -> float:
     """Return the largest factor by which privacy widens the median weight's interval if correlations are not public.
 
-    Parameters
-    ----------
-    model, plan, n_records, predictor_spread
-        As in :func:`predict_newton`, which is for the design that the model declares.
+    Arguments are those of :func:`predict_newton`, which is for the design that the model declares.
 
-    Notes
-    -----
     docs/derivations/planner.md, "The widest interval": that of a direction with the largest second moment that noise
     can hide, along which the posterior is the prior.  A round of whitening leaves a direction whose second moment is
     below its floor, and expands it by the floor; what the last matrix then has below the threshold of

@@ -24,8 +24,6 @@ class WindowMoments:
 def window_moments(rates: FloatArray, slope: float, noise: FloatArray, first: int) -> WindowMoments:
     """Return the moments for learning rates (T,), noise standard deviations (T,) and the first step of the window.
 
-    Notes
-    -----
     Any mean over the window is linear in the noises; its coefficients follow from one backward pass
     (docs/derivations/planner.md).
     """

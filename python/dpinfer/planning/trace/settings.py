@@ -21,16 +21,13 @@ SEED = 20_261_121  # a date
 
 
 def pilot_design(model: Model, pilot: npt.ArrayLike | None) -> FloatArray | None:  # (m, n) or None
-    """Return the pilot's first thousand rows, the intercept's column included.
+    """Return the first thousand rows of the pilot (m, n_features), the intercept's column included.
+
+    Without a pilot: normal features with the model's `feature_moments`, if it has any.
 
     **Privacy.** The pilot must be public.
 
     Raises TypeError or ValueError if the pilot does not fit the model.
-
-    Parameters
-    ----------
-    pilot : (m, n_features) array, optional
-        Without it normal features with the model's `feature_moments`, if it has any.
     """
     moments = getattr(model, "feature_moments", None)
     if pilot is None and moments is None:
@@ -154,15 +151,9 @@ def recommended_run(
 ) -> tuple[PrivacyPlan, float]:
     """Return the privacy plan and the clipping norm that :func:`plan_inference` recommends, without a prediction.
 
-    Raises TypeError if the model has no expected information.
+    Arguments are as there.
 
-    Parameters
-    ----------
-    model : Model
-        A conjugate or generalised linear model.
-    n_records : int
-        Public.
-    target_epsilon, target_delta : float
+    Raises TypeError if the model has no expected information.
     """
     check_informed(model)
     settings = PlanSettings().resolve(model)

@@ -60,8 +60,6 @@ def simulate_trace(run: PlainRun, drift: Drift, rng: np.random.Generator) -> Sim
 
     **Privacy.** Reads no records, unless the drift holds a pilot data set, which must be public.
 
-    Notes
-    -----
     The mean of m gradients has expectation kappa h and variance (tau**2 + kappa (1 - kappa) V) / m, with V the
     information.  Times ``c = m / (1 + (m - 1) kappa)`` these are a step's at the rate ``c kappa``, with the noise
     ``c tau / sqrt(m)``, for ``c kappa (1 - c kappa) = c**2 kappa (1 - kappa) / m``.

@@ -134,8 +134,6 @@ def gram_posterior(
     Raises NumericalError if the draws did not converge in the end, or hardly any agrees with the noise variance's
     trace.
 
-    Notes
-    -----
     docs/derivations/noise-aware-posterior.md, "Linear regression with a full Hessian".
     """
     expected = trace.clip_slope * trace.n_records * model.design_moments

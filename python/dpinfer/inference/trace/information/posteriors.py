@@ -28,8 +28,6 @@ def coupling_pvalue(
 ) -> float:
     """Return the p-value of "the information is diagonal, with the expected diagonal"; 1 for a single weight.
 
-    Notes
-    -----
     With a diagonal information every weight has a recursion of its own, so that given the paths of all others the noise
     in its gradient is still independent normal.  A gradient less its expected slope is projected on the paths of
     the others: in units of the noise the square of that is chi-square with p - 1 degrees of freedom, exactly.  The
@@ -65,8 +63,6 @@ def _fisher_run(release: GradientTrace, model: LinearRegression) -> FisherRun | 
 def features_coupled(release: GradientTrace, model: LinearRegression) -> float:
     """Return the p-value of "the weights' Hessian is as diagonal as declared"; 0 if the declared one is not diagonal.
 
-    Notes
-    -----
     From a tenth of the steps on: earlier ones are clipped more than the model expects at the optimum, later ones move
     little.  See :func:`dpinfer.inference.trace.information.posteriors.coupling_pvalue`.
     """
@@ -123,8 +119,6 @@ def model_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
 
     Raises NumericalError if the draws did not converge and `check_convergence`.
 
-    Notes
-    -----
     See :func:`dpinfer.inference.trace.information.under_model.information_posterior`.  The information is expected to
     be N times that of one record under the public moments of the features, its curvature that at the prior's weights.
     """
@@ -165,8 +159,6 @@ def gram_full_posterior(
 
     Raises NumericalError if the draws did not converge and `check_convergence`.
 
-    Notes
-    -----
     See :func:`dpinfer.inference.trace.information.gram.gram_posterior`.
     """
     release = analysis.release

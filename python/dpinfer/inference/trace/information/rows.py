@@ -40,8 +40,6 @@ def row_regressions(
 
     `positions` and `gradients` (T, k) float64: the steps used.  `noise_stddev` (k,) or (T, k) float64.
 
-    Notes
-    -----
     Bayesian linear regression with known variance and a flat prior (Gelman et al. 2013, section 14.2).
     """
     steps, width = positions.shape
@@ -94,8 +92,6 @@ def full_hessian_posterior(
 
     Raises NumericalError if no draw has a positive definite symmetrised Hessian.
 
-    Notes
-    -----
     Given A the optimum is normal with mean ``position_mean - (kappa A)^-1 intercept``, because intercepts at the mean
     position are independent of the slopes; so the variance splits exactly into a part from the noise in the intercepts
     and a part from the unknown Hessian and noise.

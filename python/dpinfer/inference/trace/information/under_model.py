@@ -44,8 +44,6 @@ def hamiltonian_draws(
 
     **Privacy.** Post-processing only; reads no records.
 
-    Notes
-    -----
     Neal (2011), "MCMC using Hamiltonian dynamics", with random trajectory lengths; the step size by dual averaging
     (Hoffman and Gelman 2014) towards an acceptance of 0.8.
     """
@@ -87,8 +85,6 @@ def hamiltonian_draws(
 def split_rhat(draws: FloatArray) -> FloatArray:
     """Return the potential scale reduction of the two halves of one chain, (m,) for draws (S, m).
 
-    Notes
-    -----
     Gelman et al. (2013), section 11.4.
     """
     half = draws.shape[0] // 2
@@ -336,8 +332,6 @@ def information_draws(
 
     Raises NumericalError if the chain did not converge in the end.
 
-    Notes
-    -----
     docs/derivations/noise-aware-posterior.md, "Full Hessian under the model".  Given the information A everything is
     normal: weights N(0, s^2), records' score h given the weights N(A w, A), mean gradient given h; so only A is
     sampled.  Its prior is Wishart with two more degrees of freedom than its rank (weak: single eigenvalues vary over

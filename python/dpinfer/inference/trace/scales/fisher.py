@@ -46,8 +46,6 @@ def raw_scale_sums(
 ) -> SideSums:
     """Sum up the regression of the raw-scale gradients on the precision that makes them linear.
 
-    Notes
-    -----
     At the mean-field optimum the precision 1 / s**2 is the Hessian's diagonal h, and with a quadratic loss the gradient
     is ``g_u ~ N(kappa s' (h s_t - 1 / s_t), tau_u**2)``, s = softplus(u), s' its derivative: linear in h wherever u is,
     so u need not have converged.  With h = eta I(phi_t) it is linear in eta.

@@ -57,8 +57,6 @@ def with_variance_prior(
 ) -> Nodes:  # with one node for each such coordinate; its Hessian still over the information
     """Replace the last coordinate's nodes, about v, by a normal in rho: the trace's likelihood times the prior.
 
-    Notes
-    -----
     Given its node, u is normal; at small epsilon its standard deviation is a good part of its value and of the prior's,
     so the product is taken on a grid of log v over its support: if prior and trace disagree, that may be beyond every
     quantile of the prior.  The moments of rho under it make the normal.

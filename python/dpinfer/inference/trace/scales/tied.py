@@ -38,8 +38,6 @@ def fisher_tied_nodes(
 
     Raises NumericalError if a scale vanished, or the quadrature did not converge for some coordinate.
 
-    Notes
-    -----
     The slope of the loss at the iterate is eta_j I_j(phi_t), eta_j unknown with log eta_j ~ N(log N, tolerance**2), so
     that gradients divided by I_j(phi_t) have a constant slope.  Derivation, with the two corrections:
     docs/derivations/noise-aware-posterior.md, "Fisher-scaled traces".

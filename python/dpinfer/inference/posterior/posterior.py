@@ -223,12 +223,12 @@ class Posterior:
         return result[0] if scalar else result
 
     def interval(self, level: float = 0.9) -> FloatArray:
-        """Return equal-tailed credible intervals in the model's own space, (2, n): lower and upper ends."""
+        """Return equal-tailed credible intervals of `level` in the model's own space, (2, n): lower and upper ends."""
         tail = 0.5 * (1.0 - check_interval("level", level, 0.0, 1.0))
         return self.quantile(np.array([tail, 1.0 - tail]))
 
     def monte_carlo_error(self, q: npt.ArrayLike = (0.05, 0.95)) -> MonteCarloError:
-        """Return the Monte Carlo error of quantiles `q` (1-d) and means: 0 unless the posterior rests on draws."""
+        """Return the Monte Carlo error of quantiles, `q` (m,), and of means: 0 unless the posterior rests on draws."""
         levels = _levels(q)
         key = levels.tobytes()
         if key not in self._errors:

@@ -47,9 +47,10 @@ class Units:
         width: float = UNIFORM_WIDTH,
         target_width: float = UNIFORM_WIDTH,
     ) -> "Units":
-        """Return the scaling that follows from bounds; without an intercept (`centred`) zero stays zero.
+        """Return the scaling that follows from bounds.
 
-        `width`, `target_width`: standard deviations between the two bounds of a column, and of the response.
+        `centred`: whether the model has an intercept; without one zero stays zero.  `width` and `target_width`:
+        standard deviations between the two bounds of a column, and of the response.
         """
         offset, scale = _units(bounds, width, centred=centred)
         if target_bounds is None:

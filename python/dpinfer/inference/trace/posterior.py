@@ -38,24 +38,20 @@ def trace_posterior(release: GradientTrace, request: TraceRequest) -> Posterior:
     **Privacy.** Post-processing of a GradientTrace: it costs nothing.
     """
     analysis = Analysis(release, ReleaseFacts.of(release, request.model), request)
-    return _named_for_what_it_is(release, _of_trace(analysis))
-
-
-def _of_trace(analysis: Analysis) -> Posterior:
-    request = analysis.request
     if request.approximation in PLUG_INS:
-        return plug_in_posterior(replace(analysis, request=request.resolve(analysis.facts)))
-    if not request.fallback:
-        return _attempt(_resolved(analysis))
-    return _first_that_works(analysis)
+        posterior = plug_in_posterior(replace(analysis, request=request.resolve(analysis.facts)))
+    elif request.fallback:
+        posterior = _first_that_works(analysis)
+    else:
+        posterior = _attempt(_resolved(analysis))
+    return _named_for_what_it_is(release, posterior)
 
 
 def _named_for_what_it_is(release: GradientTrace, posterior: Posterior) -> Posterior:
     """Mark the posterior of a bare trace: of the optimum alone, or with a curvature and without clipping's bias."""
-    bare = release.family == "point" and release.settings.get("source") == "external"
-    counted = "curvature" in release.settings and posterior.hessian == "diagonal" and posterior.computed != "plug-in"
-    if not bare:
+    if release.family != "point" or release.settings.get("source") != "external":
         return posterior
+    counted = "curvature" in release.settings and posterior.hessian == "diagonal" and posterior.computed != "plug-in"
     known = posterior.diagnostics
     marked = replace(known, clipping_uncounted=True) if counted else replace(known, optimum_only=True)
     return replace(posterior, diagnostics=marked)
@@ -99,7 +95,7 @@ def _told(posterior: Posterior, asked: TraceRequest, failure: Exception) -> Post
     lost = posterior.diagnostics.prior_only
     if lost is not None:
         text += f", and {np.count_nonzero(lost)} of {lost.size} parameters keep their prior"
-    warnings.warn(text, FallbackWarning, stacklevel=5)
+    warnings.warn(text, FallbackWarning, stacklevel=4)
     return replace(posterior, diagnostics=replace(posterior.diagnostics, fallback=text))
 
 

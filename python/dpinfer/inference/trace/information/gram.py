@@ -1,7 +1,7 @@
 """Linear regression with a full Hessian: the features' Gram matrix integrated over, the noise variance given it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import linalg, special
@@ -121,13 +121,10 @@ def gram_posterior(
     trace: GramTrace,
     model: LinearRegression,
     *,
-    # n_draws, n_warmup, seed, check_convergence, report: as in
-    # :func:`dpinfer.inference.trace.information.under_model.information_draws`
-    n_draws: int,
-    n_warmup: int,
+    # as in :func:`dpinfer.inference.trace.information.under_model.information_draws`, which gets the others, too
     seed: int,
     check_convergence: bool,
-    report: Callable[[int, int], object],
+    **sampling: Any,
 ) -> FullHessian:
     """Draw the features' Gram matrix from its posterior; weights and rho are taken as normal given each.
 
@@ -151,11 +148,9 @@ def gram_posterior(
         expected,
         prior_variance=prior * level,
         moments_known=model.feature_moments_known,
-        n_draws=n_draws,
-        n_warmup=n_warmup,
         seed=seed,
         check_convergence=check_convergence,
-        report=report,
+        **sampling,
     )
     size, p = draws.location.shape
     conditionals = [

@@ -15,25 +15,15 @@ class Units:
     """Clipping of columns to bounds, and scaling to about unit size.
 
     **Privacy.** Public, or released, numbers alone.
-
-    Parameters
-    ----------
-    bounds : (n_features, 2) float64
-    offset, scale : (n_features,) float64
-        The model sees (x - offset) / scale.
-    centred : bool
-        Whether the model has an intercept, so that columns and responses are centred.
-    target_bounds : (low, high) or None
-        None where responses are not scaled.
-    shift, unit : float
-        The model sees (y - shift) / unit.
     """
 
-    bounds: FloatArray
+    bounds: FloatArray  # (n_features, 2)
+    # offset, scale: (n_features,): the model sees (x - offset) / scale
     offset: FloatArray
     scale: FloatArray
-    centred: bool
-    target_bounds: tuple[float, float] | None = None
+    centred: bool  # whether the model has an intercept, so that columns and responses are centred
+    target_bounds: tuple[float, float] | None = None  # (low, high); None where responses are not scaled
+    # shift, unit: the model sees (y - shift) / unit
     shift: float = 0.0
     unit: float = 1.0
 

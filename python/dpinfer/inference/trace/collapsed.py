@@ -1,6 +1,6 @@
 """The collapsed posterior of each coordinate: its dimensionless statement, its log density, its quadrature nodes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -235,12 +235,5 @@ def solved_nodes(problems: CollapsedProblems, *, n_threads: int = 0) -> tuple[No
     unit, mean, spread = (
         np.repeat(values, sizes) for values in (problems.hessian_unit, problems.position_mean, problems.spread)
     )
-    moved = Nodes(
-        offsets,
-        unit * nodes.hessian,
-        nodes.inflation,
-        nodes.weight,
-        mean + spread * nodes.mean,
-        spread**2 * nodes.variance,
-    )
-    return moved, converged
+    mean, variance = mean + spread * nodes.mean, spread**2 * nodes.variance
+    return replace(nodes, hessian=unit * nodes.hessian, mean=mean, variance=variance), converged

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -93,12 +94,7 @@ def laplace_posterior(
             variance = variance + nodes.expectation(nodes.variance) / problems.spread**2
         start[:, index] = mean
         scale[:, index] = np.sqrt(np.maximum(variance, 1e-300))
-    heaviest = np.array(
-        [
-            low + np.argmax(nodes.weight[low:high])
-            for low, high in zip(nodes.offsets[:-1], nodes.offsets[1:], strict=True)
-        ]
-    )
+    heaviest = np.array([low + np.argmax(nodes.weight[low:high]) for low, high in pairwise(nodes.offsets)])
     start[:, 0] = columns[0][heaviest]
     start[:, 1] = columns[1][heaviest]
     mode, hessian = _climb(density, start, scale, names)

@@ -70,8 +70,8 @@ def account(
 
     Notes
     -----
-    The sources are named with ``pld_epsilon``, ``prv_epsilon`` and ``rdp_epsilon``.  A share of delta, 1e-9
-    of it in all but extreme cases, is set aside for the finite precision of the noise (docs/derivations/noise.md).
+    The sources are named with ``pld_epsilon``, ``prv_epsilon`` and ``rdp_epsilon``.  A share of delta, 1e-9 of it in
+    all but extreme cases, is set aside for the finite precision of the noise (docs/derivations/noise.md).
 
     Examples
     --------

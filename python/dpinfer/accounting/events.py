@@ -70,11 +70,12 @@ def as_adjacency(value: "Adjacency | str") -> Adjacency:
 
 
 def add_remove_to_replace_one(epsilon: float, delta: float) -> tuple[float, float]:
-    """Turn an add/remove guarantee, epsilon in [0, inf) and delta in [0, 1], into a replace-one one, by group privacy.
+    """Turn an add/remove guarantee into a replace-one guarantee (epsilon, delta), by group privacy.
 
     **Privacy.** Reads no records.  A replacement is one removal followed by one addition, so an (epsilon, delta)
-    guarantee under ``ADD_REMOVE`` is a (2 epsilon, (1 + e^epsilon) delta) guarantee under ``REPLACE_ONE``; a delta of 1
-    is none.  No accountant of this package applies the conversion on its own.
+    guarantee under ``ADD_REMOVE``, epsilon in [0, inf) and delta in [0, 1], is a (2 epsilon, (1 + e^epsilon) delta)
+    guarantee under ``REPLACE_ONE``; a delta of 1 is none.  No accountant of this package applies the conversion on its
+    own.
 
     Dwork and Roth (2014), Theorem 2.2, with the delta of two steps written out.
 

@@ -52,7 +52,7 @@ class NoiseTable:
         return 2.0 * sum(weight * k * k for k, weight in enumerate(self.weights)) / self.total
 
     def delta(self, epsilon: float, sensitivity: int) -> float:
-        """Return the least delta, rounded up, with which the noise is private if sums differ by at most `sensitivity`.
+        """Return the least delta at `epsilon`, rounded up, where neighbours' sums differ by at most `sensitivity`.
 
         Raises ValueError if the table is too long for a sum of that sensitivity.
         """

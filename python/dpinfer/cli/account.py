@@ -17,18 +17,13 @@ def add_parser(verbs: Any) -> None:
         description="Certify the epsilon of T steps of the Poisson-subsampled Gaussian mechanism, and convert it to "
         "Gaussian DP, zCDP and bounds on membership attacks. Reads no data.",
     )
-    parser.add_argument(
-        "--noise-multiplier", type=positive, required=True, metavar="S", help="noise sd over the clipping norm"
-    )
-    parser.add_argument(
-        "--sample-rate", type=interval(0, 1, high_open=False), required=True, metavar="Q", help="Poisson rate"
-    )
-    parser.add_argument("--steps", type=integer(1), required=True, metavar="T", help="number of steps")
-    parser.add_argument("--delta", type=interval(0, 1), required=True, metavar="D", help="well below 1/N")
-    parser.add_argument(
-        "--accountant", choices=("pld", "prv", "rdp"), default="pld", help="accountant (default: %(default)s)"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--noise-multiplier", type=positive, required=True, metavar="S", help="noise sd over the clipping norm")
+    add("--sample-rate", type=interval(0, 1, high_open=False), required=True, metavar="Q", help="Poisson rate")
+    add("--steps", type=integer(1), required=True, metavar="T", help="number of steps")
+    add("--delta", type=interval(0, 1), required=True, metavar="D", help="well below 1/N")
+    add("--accountant", choices=("pld", "prv", "rdp"), default="pld", help="accountant (default: %(default)s)")
+    add(
         "--adjacency",
         choices=("add_remove", "zero_out", "replace_one"),
         default="add_remove",

@@ -120,9 +120,9 @@ def method(text: str) -> str:
 
 def add_posterior_arguments(parser: argparse.ArgumentParser, *, routes: bool = False) -> None:
     """Add the options of :func:`dpinfer.noise_aware_posterior`; `routes`: and the methods of fits."""
-    group = parser.add_argument_group("posterior (post-processing; costs no privacy)")
+    add = parser.add_argument_group("posterior (post-processing; costs no privacy)").add_argument
     if routes:
-        group.add_argument(
+        add(
             "--method",
             type=method,
             metavar="METHOD",
@@ -131,43 +131,41 @@ def add_posterior_arguments(parser: argparse.ArgumentParser, *, routes: bool = F
             "'dpvi' is the published gradient trace, and any other name is the method of an installed package "
             "(default: %(default)s)",
         )
-    group.add_argument(
+    add(
         *(("--approximation",) if routes else ("--approximation", "--method")),  # one name for both before 0.2
         choices=POSTERIORS,
         default="exact",
         help="posterior of a gradient trace: 'laplace' approximates the exact one, 'naive' and 'averaged' ignore the "
         "noise (default: %(default)s)",
     )
-    group.add_argument(
+    add(
         "--hessian",
         choices=("auto", "diagonal", "full", "tied"),
         default="auto",
         help="form of the loss's Hessian; 'auto' allows correlated parameters if the method supports them "
         "(default: %(default)s)",
     )
-    group.add_argument(
+    add(
         "--prior",
         choices=("auto", "weak", "model", "empirical"),
         default="auto",
         help="prior of the trace model; 'model' bounds directions that the trace does not identify by the model's own "
         "prior (default: %(default)s)",
     )
-    group.add_argument(
+    add(
         "--burn-in",
         type=share_or_steps,
         default="auto",
         metavar="B",
         help="steps to leave out: 'auto', a share in [0, 1) or a number (default: %(default)s)",
     )
-    group.add_argument(
+    add(
         "--n-samples",
         type=integer(20),
         metavar="S",
         help="steps of each chain for a sampled posterior of a gradient trace; unused for private Newton runs",
     )
-    group.add_argument(
-        "--level", type=interval(0, 1), default=0.9, help="credibility of the intervals (default: %(default)s)"
-    )
+    add("--level", type=interval(0, 1), default=0.9, help="credibility of the intervals (default: %(default)s)")
 
 
 def posterior_request(args: argparse.Namespace) -> "PosteriorRequest":

@@ -24,23 +24,22 @@ def add_parser(verbs: Any) -> None:
         description="Run the code of private fits on simulated records and test clipping, sampling and noise against "
         "the claimed guarantee. Reads no data. Exits with 1 when a check fails.",
     )
-    parser.add_argument(
-        "--runs", type=integer(1000), default=20_000, metavar="N", help="trials per data set (default: %(default)s)"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--runs", type=integer(1000), default=20_000, metavar="N", help="trials per data set (default: %(default)s)")
+    add(
         "--noise-multiplier",
         type=interval(0, 1e3),
         default=1.0,
         metavar="S",
         help="audited noise (default: %(default)s)",
     )
-    parser.add_argument(
+    add(
         "--replay",
         action="store_true",
         help="instead: run every private call on neighbouring simulated records with the same noise, and compare all "
         "outputs",
     )
-    parser.add_argument(
+    add(
         "--method",
         action="append",
         default=[],
@@ -48,8 +47,8 @@ def add_parser(verbs: Any) -> None:
         metavar="NAME",
         help="audit the sums of this method of an installed package too; with --replay, its fits and calls alone",
     )
-    parser.add_argument("--checks", action="store_true", help="list every check, not only those that failed")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the checks and their picture")
+    add("--checks", action="store_true", help="list every check, not only those that failed")
+    add("--out", type=Path, metavar="DIR", help="folder for the checks and their picture")
     parser.set_defaults(run=run)
 
 

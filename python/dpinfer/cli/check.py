@@ -31,16 +31,17 @@ def add_parser(verbs: Any) -> None:
         "or refuse: for the curator's eyes only, not to be published. Spends nothing and writes nothing. Exits "
         "with 0 if every record reaches the fit unchanged, with 1 if values are lost or refused.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="the private records, with a header line")
-    parser.add_argument(
+    add = parser.add_argument
+    add("file", type=Path, metavar="FILE", help="the private records, with a header line")
+    add(
         "--schema", type=Path, required=True, metavar="SCHEMA.toml", help="public bounds and categories of every column"
     )
-    parser.add_argument(
+    add(
         "--show-values",
         action="store_true",
         help="show values of records: undeclared labels, and texts in numeric columns",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    add("--json", action="store_true", help="print JSON instead of tables")
     parser.set_defaults(run=run)
 
 

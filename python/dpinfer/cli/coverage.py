@@ -25,19 +25,16 @@ def add_parser(verbs: Any) -> None:
         help="a coverage study over simulated runs",
         description="Simulate many private runs and test whether their posteriors are calibrated. Reads no data.",
     )
-    parser.add_argument("study", choices=STUDY_NAMES, metavar="STUDY", help=f"one of {', '.join(STUDY_NAMES)}")
-    parser.add_argument(
-        "--runs", type=integer(2), default=500, metavar="K", help="number of runs (default: %(default)s)"
-    )
-    parser.add_argument("--method", default="exact", metavar="M", help="method of the posteriors (default: exact)")
-    parser.add_argument("--epsilon", type=positive, default=0.1, metavar="E", help="budget (default: %(default)s)")
-    parser.add_argument("--recipe", metavar="R", help="settings of the mechanism (default: the study's own)")
-    parser.add_argument("--seed", type=integer(0), default=0, help="seed of the whole study (default: %(default)s)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the result, its table and the pictures")
-    parser.add_argument(
-        "--resume", type=Path, metavar="DIR", help="folder of finished runs; a study with such runs resumes from it"
-    )
-    parser.add_argument("--threads", type=integer(1), metavar="N", help="number of threads (default: all)")
+    add = parser.add_argument
+    add("study", choices=STUDY_NAMES, metavar="STUDY", help=f"one of {', '.join(STUDY_NAMES)}")
+    add("--runs", type=integer(2), default=500, metavar="K", help="number of runs (default: %(default)s)")
+    add("--method", default="exact", metavar="M", help="method of the posteriors (default: exact)")
+    add("--epsilon", type=positive, default=0.1, metavar="E", help="budget (default: %(default)s)")
+    add("--recipe", metavar="R", help="settings of the mechanism (default: the study's own)")
+    add("--seed", type=integer(0), default=0, help="seed of the whole study (default: %(default)s)")
+    add("--out", type=Path, metavar="DIR", help="folder for the result, its table and the pictures")
+    add("--resume", type=Path, metavar="DIR", help="folder of finished runs; a study with such runs resumes from it")
+    add("--threads", type=integer(1), metavar="N", help="number of threads (default: all)")
     parser.set_defaults(run=run)
 
 

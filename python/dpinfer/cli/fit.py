@@ -24,35 +24,30 @@ def add_parser(verbs: Any) -> None:
         "on all columns of the schema, or by --formula and --family. A plan from public numbers chooses the "
         "mechanism.",
     )
-    parser.add_argument(
-        "file", type=Path, metavar="FILE", help="the private records, with a header line (see 'dpinfer check')"
-    )
-    parser.add_argument(
-        "--schema", type=Path, metavar="SCHEMA.toml", help="public bounds and categories of every column"
-    )
+    add = parser.add_argument
+    add("file", type=Path, metavar="FILE", help="the private records, with a header line (see 'dpinfer check')")
+    add("--schema", type=Path, metavar="SCHEMA.toml", help="public bounds and categories of every column")
     _add_formula_arguments(parser)
-    parser.add_argument("--target", metavar="COL", help="the column to predict; by default the schema's target")
-    parser.add_argument("--epsilon", type=interval(0, float("inf")), required=True, metavar="E", help="budget")
-    parser.add_argument("--delta", type=interval(0, 1), required=True, metavar="D", help="well below 1/N")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
-    parser.add_argument("--overwrite", action="store_true", help="replace a release that DIR already holds")
-    parser.add_argument(
-        "--n-records", type=integer(2), metavar="N", help="public number of records; without it, a warning"
-    )
-    parser.add_argument(
+    add("--target", metavar="COL", help="the column to predict; by default the schema's target")
+    add("--epsilon", type=interval(0, float("inf")), required=True, metavar="E", help="budget")
+    add("--delta", type=interval(0, 1), required=True, metavar="D", help="well below 1/N")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
+    add("--overwrite", action="store_true", help="replace a release that DIR already holds")
+    add("--n-records", type=integer(2), metavar="N", help="public number of records; without it, a warning")
+    add(
         "--bounds-from-data",
         action="store_true",
         help="without a schema: read bounds and categories from the private records, which leaks them",
     )
-    parser.add_argument(
+    add(
         "--unknown",
         type=_names,
         metavar="NAMES",
         help="release these first, for a part of the budget: n_records, bounds, categories (comma-separated); bounds "
         "and categories of the columns that the schema declares without them",
     )
-    parser.add_argument("--test", type=Path, metavar="FILE", help="records to check the calibration on, without noise")
-    parser.add_argument(
+    add("--test", type=Path, metavar="FILE", help="records to check the calibration on, without noise")
+    add(
         "--prior-scale",
         type=interval(*SCALES),
         metavar="S",
@@ -72,7 +67,7 @@ def add_parser(verbs: Any) -> None:
         help="take the charge back if the records are refused; the refusal reveals something about them that no "
         "guarantee covers",
     )
-    parser.add_argument(
+    add(
         "--checkpoint",
         type=Path,
         metavar="PATH",
@@ -84,47 +79,46 @@ def add_parser(verbs: Any) -> None:
 
 
 def _add_trace_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("options of the published gradient trace (--method dpvi)")
-    group.add_argument("--sample-rate", type=interval(0, 1, high_open=False), help="Poisson rate (default: 0.1)")
-    group.add_argument("--steps", type=integer(1), help="number of steps (default: 10000)")
-    group.add_argument(
+    add = parser.add_argument_group("options of the published gradient trace (--method dpvi)").add_argument
+    add("--sample-rate", type=interval(0, 1, high_open=False), help="Poisson rate (default: 0.1)")
+    add("--steps", type=integer(1), help="number of steps (default: 10000)")
+    add(
         "--shares-budget",
         type=interval(0, 1),
         metavar="F",
         help="spend this share of the budget (0.05, say) on counts of the categories, for narrower and better "
         "calibrated results",
     )
-    group.add_argument(
+    add(
         "--max-grad-norm",
         type=interval(*SCALES),
         metavar="C",
         help="clipping norm; by default a typical norm of a record, computed from the schema alone",
     )
-    group.add_argument("--recipe", choices=RECIPES, help="settings (default: plain)")
-    group.add_argument("--accountant", choices=("pld", "prv", "rdp"), help="accountant (default: pld)")
+    add("--recipe", choices=RECIPES, help="settings (default: plain)")
+    add("--accountant", choices=("pld", "prv", "rdp"), help="accountant (default: pld)")
 
 
 def _add_formula_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--formula", metavar="F", help="formula, such as 'y ~ age + C(job)'; coefficients are in the table's units"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--formula", metavar="F", help="formula, such as 'y ~ age + C(job)'; coefficients are in the table's units")
+    add(
         "--family",
         choices=("gaussian", "binomial", "multinomial", "poisson", "probit", "negativebinomial"),
         help="family of --formula (default: gaussian)",
     )
-    parser.add_argument(
+    add(
         "--weights",
         metavar="COL",
         help="with --formula: the column of survey weights, with the largest weight as a bound in the schema, and "
         "their mean and sd",
     )
-    parser.add_argument(
+    add(
         "--clusters",
         metavar="COL",
         help="with --formula: the column of clusters, within which rows may depend on each other; rows are protected",
     )
-    parser.add_argument(
+    add(
         "--strata",
         metavar="COL",
         help="with --formula: the column of strata, each sampled by itself, with its categories in the schema",

@@ -22,27 +22,28 @@ def add_parser(verbs: Any) -> None:
         description="Show a privacy ledger, add a data set to it, or check that it counts a release.  Reads no "
         "records.",
     )
-    parser.add_argument("ledger", type=Path, metavar="FILE", help="the ledger; --add creates it if it does not exist")
+    add = parser.add_argument
+    add("ledger", type=Path, metavar="FILE", help="the ledger; --add creates it if it does not exist")
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--add", metavar="NAME", help="add a data set, with a budget if --epsilon is given")
     action.add_argument(
         "--check", type=Path, metavar="RELEASE", help="check that the ledger holds the charge of this release"
     )
-    parser.add_argument("--epsilon", type=positive, metavar="E", help="with --add: the budget")
-    parser.add_argument(
+    add("--epsilon", type=positive, metavar="E", help="with --add: the budget")
+    add(
         "--delta",
         type=interval(0, 1),
         default=_DELTA,
         metavar="D",
         help="delta of the budget, or of the report for data sets without one (default: %(default)s)",
     )
-    parser.add_argument(
+    add(
         "--adjacency",
         choices=("add_remove", "zero_out", "replace_one"),
         default="add_remove",
         help="with --add: definition of neighbouring data sets (default: %(default)s)",
     )
-    parser.add_argument(
+    add(
         "--filter",
         action="store_true",
         help="with --add and --epsilon: a budget that also holds if runs are chosen after seeing earlier releases",

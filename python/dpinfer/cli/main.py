@@ -7,7 +7,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Any
 
 import dpinfer
 from dpinfer._sinks import printable
@@ -30,10 +30,7 @@ def build_parser(
     # verbs of the parser, all by default; only their modules and dependencies are imported
     verbs: Sequence[str] = VERBS,
 ) -> OneLineParser:
-    """Return the parser of the command.
-
-    **Privacy.** Reads no records.
-    """
+    """Return the parser of the command."""
     parser = OneLineParser(
         prog="dpinfer",
         description="Bayesian inference under differential privacy, with posteriors that count the privacy noise.",
@@ -84,14 +81,7 @@ def main(
     return code
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
     """Show a warning in one line; only dpinfer's own, since another's text could quote a record."""
     if category.__module__.startswith("dpinfer."):
         sys.stderr.write(f"dpinfer: warning: {printable(' '.join(str(message).split()))}\n")

@@ -16,7 +16,6 @@ from dpinfer.release import GradientTrace, Release
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-if TYPE_CHECKING:
     # A drawing function, the size in inches, and a caption.
     _Plan = tuple[Callable[[Axes], Axes], tuple[float, float], str]
 _DOTS_PER_INCH = 130  # sharp on screens at the report's width
@@ -32,13 +31,10 @@ def draw_all(
 ) -> dict[str, Picture]:
     """Return the pictures of a fit, as ``name: (media type, content, caption)``.
 
-    **Privacy.** Post-processing of a Release; the calibration pictures show the labels they were computed from.
+    Names: ``trace``, ``trace-narrow`` for narrow screens, ``gradients-clear`` and ``gradients-noisy`` of a gradient
+    trace; ``calibration`` and ``calibration-error``.
 
-    Returns
-    -------
-    dict
-        Keys: for a gradient trace ``trace``, ``trace-narrow`` for narrow screens, ``gradients-clear`` and
-        ``gradients-noisy``; ``calibration`` and ``calibration-error``.
+    **Privacy.** Post-processing of a Release; the calibration pictures show the labels they were computed from.
     """
     plans: dict[str, _Plan] = {}
     if isinstance(release, GradientTrace):
@@ -123,10 +119,7 @@ def draw_picture(
     size: tuple[float, float],  # width and height in inches
     caption: str,
 ) -> Picture:
-    """Return one picture as PNG.
-
-    **Privacy.** Shows what `draw` draws.
-    """
+    """Return one picture as PNG."""
     # Imported here: `dpinfer --help` must not wait for matplotlib.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -243,16 +243,14 @@ def to_text(rows: Sequence[EstimateRow], *, level: float) -> str:
     return "\n".join(lines)
 
 
-def verdict_text(posterior: Posterior) -> str:
-    """Return the verdict on the trace as wrapped lines with an empty one before; empty for methods that have none."""
-    verdict = posterior.diagnostics.verdict
-    return "\n" + textwrap.fill(verdict, 100) + "\n" if verdict else ""
-
-
-def guarantee_text(guarantee: Guarantee) -> str:
-    """Return the lines of a guarantee: epsilon and delta, and equivalent terms if the run is private."""
-    terms = guarantee.in_other_terms()
-    return f"{guarantee}\n{textwrap.fill(terms, 100)}\n" if terms else f"{guarantee}\n"
+def results_text(results: Results, guarantee: Guarantee, level: float) -> str:
+    """Return the guarantee, the rows, the verdict on the trace and the calibration, where there are these."""
+    terms, verdict = guarantee.in_other_terms(), results.posterior.diagnostics.verdict
+    lines = [str(guarantee), *([textwrap.fill(terms, 100)] if terms else []), ""]
+    lines += [to_text(results.rows, level=level), *(["", textwrap.fill(verdict, 100)] if verdict else [])]
+    if results.calibration is not None:
+        lines += ["", f"{results.calibration}", "(computed from the test labels without noise)"]
+    return "\n".join(lines) + "\n"
 
 
 def as_comment(text: str) -> str:

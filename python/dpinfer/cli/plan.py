@@ -43,58 +43,45 @@ def add_parser(verbs: Any) -> None:
         help="predicted width of the posterior, before any data is read",
         description="Predict the width of the noise-aware posterior and recommend settings. Reads no data.",
     )
-    parser.add_argument("--n-records", type=integer(1), required=True, metavar="N", help="public number of records")
-    parser.add_argument("--epsilon", type=positive, required=True, metavar="E", help="budget")
-    parser.add_argument(
-        "--delta", type=interval(0, 1), default=1e-5, metavar="D", help="well below 1/N (default: %(default)s)"
-    )
-    parser.add_argument("--model", choices=_MODELS, default="logistic", help="model (default: %(default)s)")
-    parser.add_argument(
-        "--n-features", type=integer(1), metavar="P", help=f"number of features of a regression (default: {_FEATURES})"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--n-records", type=integer(1), required=True, metavar="N", help="public number of records")
+    add("--epsilon", type=positive, required=True, metavar="E", help="budget")
+    add("--delta", type=interval(0, 1), default=1e-5, metavar="D", help="well below 1/N (default: %(default)s)")
+    add("--model", choices=_MODELS, default="logistic", help="model (default: %(default)s)")
+    add("--n-features", type=integer(1), metavar="P", help=f"number of features of a regression (default: {_FEATURES})")
+    add(
         "--schema",
         type=Path,
         metavar="SCHEMA.toml",
         help="schema with the features of a logistic regression, as in `dpinfer fit`, instead of --n-features",
     )
-    parser.add_argument(
-        "--prior-scale", type=positive, metavar="S", help="prior sd of a regression's weights (default: the model's)"
-    )
-    parser.add_argument(
+    add("--prior-scale", type=positive, metavar="S", help="prior sd of a regression's weights (default: the model's)")
+    add(
         "--curvature",
         type=positive,
         metavar="A",
         help="information of one record about each parameter (default: expected under the model)",
     )
-    parser.add_argument(
+    add(
         "--pilot",
         type=Path,
         metavar="FILE",
         help="PUBLIC features of a regression, one row a line, comma-separated numbers without a header",
     )
-    parser.add_argument(
-        "--recipe", choices=("auto", "tied", "plain"), default="auto", help="recipe (default: %(default)s)"
-    )
-    parser.add_argument(
+    add("--recipe", choices=("auto", "tied", "plain"), default="auto", help="recipe (default: %(default)s)")
+    add(
         "--hessian",
         choices=("auto", "diagonal"),
         default="auto",
         help="Hessian of the posterior; diagonal: without sampling (default: %(default)s, as in a fit)",
     )
-    parser.add_argument(
-        "--sample-rate", type=interval(0, 1, high_open=False), metavar="Q", help="rate (default: recommended)"
-    )
-    parser.add_argument("--steps", type=integer(1), metavar="T", help="steps (default: recommended)")
-    parser.add_argument("--max-grad-norm", type=positive, metavar="C", help="clipping norm (default: recommended)")
-    parser.add_argument(
-        "--simulations", type=integer(1), default=4, metavar="R", help="simulated runs (default: %(default)s)"
-    )
-    parser.add_argument("--seed", type=integer(0), default=0, help="seed of the simulated runs (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for the plan, a table and a picture over epsilon and N"
-    )
+    add("--sample-rate", type=interval(0, 1, high_open=False), metavar="Q", help="rate (default: recommended)")
+    add("--steps", type=integer(1), metavar="T", help="steps (default: recommended)")
+    add("--max-grad-norm", type=positive, metavar="C", help="clipping norm (default: recommended)")
+    add("--simulations", type=integer(1), default=4, metavar="R", help="simulated runs (default: %(default)s)")
+    add("--seed", type=integer(0), default=0, help="seed of the simulated runs (default: %(default)s)")
+    add("--json", action="store_true", help="print JSON instead of a table")
+    add("--out", type=Path, metavar="DIR", help="folder for the plan, a table and a picture over epsilon and N")
     parser.set_defaults(run=run)
 
 
@@ -151,9 +138,8 @@ def _model(args: argparse.Namespace) -> Model:
             raise UsageError(f"--n-features and --prior-scale are for regressions, not for --model {args.model}")
         return _CONJUGATE[args.model]()
     scale = {} if args.prior_scale is None else {"prior_scale": args.prior_scale}
-    if args.model == "linear":
-        return LinearRegression(args.n_features or _FEATURES, fit_intercept=True, **scale)
-    return LogisticRegression(args.n_features or _FEATURES, fit_intercept=True, **scale)
+    kind = LinearRegression if args.model == "linear" else LogisticRegression
+    return kind(args.n_features or _FEATURES, fit_intercept=True, **scale)
 
 
 def _pilot(path: Path | None) -> np.ndarray[Any, np.dtype[np.float64]] | None:

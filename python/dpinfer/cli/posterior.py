@@ -17,7 +17,7 @@ from dpinfer.cli.arguments import (
     public_arguments,
 )
 from dpinfer.cli.output import OutputFolder, files_text, output_folder
-from dpinfer.cli.pipeline import analyse, guarantee_text, tell_failures, to_text, verdict_text
+from dpinfer.cli.pipeline import analyse, results_text, tell_failures
 from dpinfer.errors import ReleaseFormatError
 from dpinfer.fitting.result import RELEASE_FILE
 from dpinfer.formulas.design_files import DESIGN_FILE
@@ -35,18 +35,17 @@ def add_parser(verbs: Any) -> None:
         help="the noise-aware posterior of a saved release",
         description="Compute the noise-aware posterior of a saved release; spends no privacy.",
     )
-    parser.add_argument("release", type=Path, metavar="RELEASE", help="file written by 'dpinfer fit' or Release.save")
-    parser.add_argument(
+    add = parser.add_argument
+    add("release", type=Path, metavar="RELEASE", help="file written by 'dpinfer fit' or Release.save")
+    add(
         "--test",
         type=Path,
         metavar="FILE",
         help="records to check the calibration on, without noise; needs --schema for a gradient trace",
     )
-    parser.add_argument("--schema", type=Path, metavar="SCHEMA.toml", help="the schema of --test, as in 'dpinfer fit'")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the table, the pictures and the report")
-    parser.add_argument(
-        "--prior-scale", type=interval(1e-30, 1e30), metavar="S", help="another prior sd of a weight, in scaled units"
-    )
+    add("--schema", type=Path, metavar="SCHEMA.toml", help="the schema of --test, as in 'dpinfer fit'")
+    add("--out", type=Path, metavar="DIR", help="folder for the table, the pictures and the report")
+    add("--prior-scale", type=interval(1e-30, 1e30), metavar="S", help="another prior sd of a weight, in scaled units")
     add_posterior_arguments(parser)
     parser.set_defaults(run=run)
 
@@ -70,11 +69,7 @@ def run(args: argparse.Namespace) -> int:
     with output_folder(args.out, need_bytes=_PICTURE_BYTES) as folder, public_arguments():
         results = analyse(release, request, folder=folder, title=f"Posterior from {name}", release_name=name, test=test)
     tell_failures(results.failures)
-    text = f"{guarantee_text(release.guarantee)}\n{to_text(results.rows, level=args.level)}\n"
-    text += verdict_text(results.posterior)
-    if results.calibration is not None:
-        text += f"\n{results.calibration}\n(computed from the test labels without noise)\n"
-    sys.stdout.write(terminal_text(text) + files_text(results.files))
+    sys.stdout.write(terminal_text(results_text(results, release.guarantee, args.level)) + files_text(results.files))
     return EXIT_DONE
 
 

@@ -6,11 +6,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from dpinfer._sinks import printable, terminal_text
+from dpinfer._sinks import terminal_text
 from dpinfer.cli.arguments import EXIT_DONE, integer, interval, positive, public_arguments
 from dpinfer.cli.formula import write_regression
 from dpinfer.cli.output import OutputFolder
-from dpinfer.cli.pipeline import after_spending, interruptible
+from dpinfer.cli.pipeline import after_spending, interruptible, tell_failures
 from dpinfer.cli.site import add_line_arguments, address
 from dpinfer.errors import FallbackWarning
 from dpinfer.formulas import plan_regression, regression
@@ -26,21 +26,20 @@ def add_parser(verbs: Any) -> None:
         description="Ask sites ('dpinfer site serve') for masked, noisy sums, and fit a regression.  Each charges a "
         "ledger of its own.",
     )
-    parser.add_argument("--formula", required=True, metavar="F", help="formula, such as 'y ~ age + C(job)'")
-    parser.add_argument("--family", choices=FAMILIES, default="gaussian", help="family (default: %(default)s)")
-    parser.add_argument("--schema", type=Path, required=True, metavar="SCHEMA.toml", help="schema of all sites")
-    parser.add_argument(
-        "--site", type=address, action="append", required=True, metavar="HOST:PORT", help="address; once for each site"
-    )
-    parser.add_argument("--may-vanish", type=integer(0), default=0, metavar="L", help="sites it may lose (default: 0)")
-    parser.add_argument("--may-collude", type=integer(1), default=1, metavar="C", help="colluding sites (default: 1)")
-    parser.add_argument("--epsilon", type=positive, required=True, metavar="E", help="budget")
-    parser.add_argument("--delta", type=interval(0, 1), required=True, metavar="D", help="well below 1/N")
-    parser.add_argument("--n-records", type=integer(2), required=True, metavar="N", help="public total of all sites")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
-    parser.add_argument("--level", type=interval(0, 1), default=0.9, help="credibility (default: %(default)s)")
-    parser.add_argument("--timeout", type=positive, default=600.0, metavar="S", help="seconds for an answer")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--formula", required=True, metavar="F", help="formula, such as 'y ~ age + C(job)'")
+    add("--family", choices=FAMILIES, default="gaussian", help="family (default: %(default)s)")
+    add("--schema", type=Path, required=True, metavar="SCHEMA.toml", help="schema of all sites")
+    add("--site", type=address, action="append", required=True, metavar="HOST:PORT", help="address; once for each site")
+    add("--may-vanish", type=integer(0), default=0, metavar="L", help="sites it may lose (default: 0)")
+    add("--may-collude", type=integer(1), default=1, metavar="C", help="colluding sites (default: 1)")
+    add("--epsilon", type=positive, required=True, metavar="E", help="budget")
+    add("--delta", type=interval(0, 1), required=True, metavar="D", help="well below 1/N")
+    add("--n-records", type=integer(2), required=True, metavar="N", help="public total of all sites")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
+    add("--level", type=interval(0, 1), default=0.9, help="credibility (default: %(default)s)")
+    add("--timeout", type=positive, default=600.0, metavar="S", help="seconds for an answer")
+    add(
         "--checkpoint",
         type=Path,
         metavar="PATH",
@@ -75,8 +74,7 @@ def run(args: argparse.Namespace) -> int:
                 fit = regression(
                     args.formula, silos, path=folder.path, checkpoint=args.checkpoint, progress=True, **common
                 )
-            for item in caught:
-                sys.stderr.write(f"dpinfer: warning: {printable(item.message)}\n")
+            tell_failures([str(item.message) for item in caught])
             with after_spending(folder):
                 text = write_regression(fit, args.level, folder)
             sys.stdout.write(f"{terminal_text(str(fit.choice))}\n\n{text}")

@@ -22,14 +22,14 @@ def address(text: str) -> tuple[str, int]:
 
 def add_line_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of both ends of a line: certificates and a log."""
-    group = parser.add_argument_group("connection")
+    add = parser.add_argument_group("connection").add_argument
     for option, words in (
         ("--certificate", "certificate of this end, PEM"),
         ("--key", "key of this certificate, PEM"),
         ("--authority", "certificate of the authority that signed those of both ends, PEM"),
     ):
-        group.add_argument(option, type=Path, required=True, metavar="FILE", help=words)
-    group.add_argument("--log", type=Path, metavar="PATH", help="file for kinds, sizes and hashes of all messages")
+        add(option, type=Path, required=True, metavar="FILE", help=words)
+    add("--log", type=Path, metavar="PATH", help="file for kinds, sizes and hashes of all messages")
 
 
 def add_parser(verbs: Any) -> None:
@@ -42,14 +42,15 @@ def add_parser(verbs: Any) -> None:
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     serve = actions.add_parser("serve", help="listen for a coordinator", description=parser.description)
-    serve.add_argument("file", type=Path, metavar="FILE", help="the private records, with a header line")
-    serve.add_argument("--schema", type=Path, required=True, metavar="SCHEMA.toml", help="schema of all sites")
-    serve.add_argument("--ledger", type=Path, required=True, metavar="LEDGER", help="charged before records are read")
-    serve.add_argument("--dataset", required=True, metavar="NAME", help="the ledger's name for these records")
-    serve.add_argument("--listen", type=address, required=True, metavar="HOST:PORT", help="address to listen at")
-    serve.add_argument("--yes", action="store_true", help="consent to every request within the ledger's budget")
-    serve.add_argument("--sessions", type=integer(1), metavar="K", help="number of coordinators before it stops")
-    serve.add_argument("--threads", type=integer(1, 4096), metavar="K", help="number of threads (default: all)")
+    add = serve.add_argument
+    add("file", type=Path, metavar="FILE", help="the private records, with a header line")
+    add("--schema", type=Path, required=True, metavar="SCHEMA.toml", help="schema of all sites")
+    add("--ledger", type=Path, required=True, metavar="LEDGER", help="charged before records are read")
+    add("--dataset", required=True, metavar="NAME", help="the ledger's name for these records")
+    add("--listen", type=address, required=True, metavar="HOST:PORT", help="address to listen at")
+    add("--yes", action="store_true", help="consent to every request within the ledger's budget")
+    add("--sessions", type=integer(1), metavar="K", help="number of coordinators before it stops")
+    add("--threads", type=integer(1, 4096), metavar="K", help="number of threads (default: all)")
     add_line_arguments(serve)
     serve.set_defaults(run=run)
 

@@ -23,10 +23,8 @@ from dpinfer.cli.pipeline import (
     check_target,
     count_records,
     drafted_schema,
-    guarantee_text,
+    results_text,
     tell_failures,
-    to_text,
-    verdict_text,
 )
 from dpinfer.estimators.logistic import FISHER_RECIPES, RECIPES, check_fit
 from dpinfer.fitting.one_call import check_composition
@@ -166,7 +164,7 @@ class TraceRoute:
 
     def write(self, result: GradientTrace, folder: OutputFolder) -> str:
         """Write the schema, the table, the pictures and the report."""
-        schema, level = self._schema, self._posterior.level
+        schema = self._schema
         written = folder.write("schema.toml", as_comment(result.guarantee) + schema.to_toml())
         found = analyse(
             result,
@@ -178,11 +176,8 @@ class TraceRoute:
             test=self._test,
         )
         tell_failures(found.failures)
-        text = f"{guarantee_text(result.guarantee)}\n{to_text(found.rows, level=level)}\n"
-        text += f"{verdict_text(found.posterior)}\n"
-        if found.calibration is not None:
-            text += f"{found.calibration}\n(computed from the test labels without noise)\n"
-        return terminal_text(text) + files_text((folder.release_path, written, *found.files))
+        text = terminal_text(results_text(found, result.guarantee, self._posterior.level))
+        return text + files_text((folder.release_path, written, *found.files))
 
 
 def automatic_max_grad_norm(schema: Schema, recipe: str) -> float:

@@ -57,7 +57,9 @@ class Classifier(PlannedRegression):
         self.classes_ = self._records.classes
 
     def predict_proba(self, X: Any, return_std: bool = False) -> Any:
-        """Return the posterior predictive probability of each class.
+        """Return the posterior predictive probability of each class, (n_points, n_classes), over 2000 draws.
+
+        Columns are in the order of ``classes_``; the seed of the draws is fixed.
 
         **Privacy.** Post-processing of the release; X is the caller's own.
 
@@ -67,11 +69,6 @@ class Classifier(PlannedRegression):
         return_std : bool
             Also return posterior standard deviations: (n_points,) of the probability of the positive one of two
             classes, (n_points, n_classes) of a multinomial regression.
-
-        Returns
-        -------
-        (n_points, n_classes) float64, or it and the standard deviations
-            Columns in the order of ``classes_``; over 2000 draws with a fixed seed.
         """
         probability = self._draws(X)[0]
         mean = probability.mean(axis=0)

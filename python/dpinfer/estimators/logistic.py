@@ -268,7 +268,9 @@ class BayesianLogisticRegression(Classifier):
                 )
 
     def predict_proba(self, X: Any, return_std: bool = False) -> Any:
-        """Return the posterior predictive probability of each class, averaged over the weights.
+        """Return the posterior predictive probability of each class, (n_points, 2), averaged over the weights.
+
+        Columns are in the order of ``classes_``; rows sum to 1.
 
         **Privacy.** Post-processing of the release; X is the caller's own.
 
@@ -280,11 +282,6 @@ class BayesianLogisticRegression(Classifier):
         return_std : bool
             Also return the posterior standard deviation of the probability of the positive class, (n_points,), over
             2000 draws with a fixed seed: it counts the sampling error and the privacy noise.
-
-        Returns
-        -------
-        (n_points, 2) float64, or it and (n_points,) float64
-            Columns in the order of ``classes_``; rows sum to 1.
         """
         points = self._points(X)
         probability = np.asarray(self.posterior_.predict_proba(points))
@@ -342,14 +339,10 @@ def check_fit(
 ) -> None:
     """Refuse public settings of a fit that would be charged and give no release, or no posterior.
 
-    **Privacy.** Reads no records.
-
     Raises TypeError or ValueError if an argument is outside its range, the steps would diverge, or such a release does
     not have the requested posterior. Raises BackendUnavailableError if the posterior needs a package that is not
     installed.
 
-    Notes
-    -----
     With "plain" the prior's gradient loc / s**2 follows the noise, unclipped: a step of learning rate r and sample rate
     q multiplies loc by 1 - r q / s**2, and it grows without end where that is below -1.
     """

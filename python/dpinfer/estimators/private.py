@@ -23,7 +23,7 @@ from dpinfer.accounting import (
 )
 from dpinfer.errors import PrivacyLeakWarning, RepeatedSpendingWarning
 from dpinfer.estimators.protocol import Estimator, not_fitted_error, steps_that_learned
-from dpinfer.estimators.records import as_features, as_numbers, check_enough, feature_names
+from dpinfer.estimators.records import as_features, as_numbers, feature_names, fitted_features
 from dpinfer.fitting.unknown import ReleasedArguments, keep_with, release_numbers, split_arguments, try_out
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
 from dpinfer.inference.posterior.units import Units
@@ -35,18 +35,10 @@ from dpinfer.release import BoundsRelease, GradientTrace
 
 @dataclass(frozen=True)
 class Charge:
-    """A part of a fit without a plan of its own: released unknown parameters.
-
-    Parameters
-    ----------
-    event : Event
-    delta : float
-        Of the fit that it is a part of.
-    adjacency : Adjacency
-    """
+    """A part of a fit without a plan of its own: released unknown parameters."""
 
     event: Event
-    delta: float
+    delta: float  # of the fit that it is a part of
     adjacency: Adjacency
 
 
@@ -82,13 +74,7 @@ class Spending:
         self._plans.append(plan)
 
     def warn_of(self, plan: AnyPlan, ledger: LedgerAccount | None) -> None:
-        """Warn, once, that the next fit is not the only one.
-
-        Warns
-        -----
-        RepeatedSpendingWarning
-            At the second fit, or at the first of a copy that came from elsewhere.
-        """
+        """Warn, once, that the next fit is not the only one: at the second, or the first of a copy from elsewhere."""
         alike = [earlier for earlier in self._plans if earlier.adjacency is plan.adjacency]
         if self._told or not (alike or self._elsewhere):
             return
@@ -440,25 +426,13 @@ class PrivateEstimator(Estimator):
 def _release_parameters(
     asked: Sequence[str], split: UnknownPlan, X: Any, y: Any, n_features: int, **charged: Any
 ) -> ReleasedArguments:
-    """Release unknown parameters of an estimator.
+    """Release unknown parameters of an estimator; `charged` goes to :func:`dpinfer.fitting.unknown.release_numbers`.
 
     **Privacy.** Reads the records, through :func:`dpinfer.release_count` and :func:`dpinfer.release_bounds`.
-
-    Parameters
-    ----------
-    X, y
-        As in ``fit``.
-    charged
-        `n_records`, `ledger` and `random_source` of :func:`dpinfer.fitting.unknown.release_numbers`.
     """
 
-    def features() -> FloatArray:
-        table = as_features(X)
-        check_enough(len(table))
-        return table
-
     def columns() -> FloatArray:
-        table = features()
+        table = fitted_features(X)
         parts = [table] if "data_bounds" in asked else []
         if "target_bounds" in asked:
             parts.append(as_numbers(y, len(table))[:, None])
@@ -476,4 +450,5 @@ def _release_parameters(
             values["target_bounds"] = (float(bounds[-1, 0]), float(bounds[-1, 1]))
         return values
 
-    return release_numbers(split, DeferredArray(features), DeferredArray(columns), names, values, **charged)
+    records = DeferredArray(lambda: fitted_features(X))
+    return release_numbers(split, records, DeferredArray(columns), names, values, **charged)

@@ -7,10 +7,7 @@ from typing import Any, ClassVar, Self
 
 
 class Estimator:
-    """Parameters are the keyword arguments of ``__init__``, kept unchanged under their names.
-
-    **Privacy.** Reads no records.
-    """
+    """Parameters are the keyword arguments of ``__init__``, kept unchanged under their names."""
 
     # Further keyword arguments that ``__init__`` takes together, and their defaults.
     _options: ClassVar[Mapping[str, Any]] = {}
@@ -46,20 +43,11 @@ class Estimator:
             setattr(self, name, given.get(name, options.get(name, default)))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name.
-
-        Parameters
-        ----------
-        deep : bool
-            Accepted for compatibility: no parameter is an estimator.
-        """
+        """Return the parameters by name; `deep` is there for compatibility: no parameter is an estimator."""
         return {name: getattr(self, name) for name in self._parameter_names()}
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters and return the estimator.
-
-        Raises ValueError if a name is not a parameter.
-        """
+        """Set parameters and return the estimator; raise ValueError if a name is not a parameter."""
         names = self._parameter_names()
         for name in params:
             if name not in names:
@@ -106,16 +94,9 @@ def not_fitted_error(estimator: object) -> Exception:
 
 
 def steps_that_learned(estimator: Any) -> tuple[str, ...]:
-    """Return the steps that were fitted to all records by the pipelines that are fitting `estimator` now.
+    """Return the names of steps that the pipelines that are fitting `estimator` now have fitted to all records.
 
     A pipeline does not inform its last step about earlier ones, so that this function searches the callers.
-
-    **Privacy.** Reads no records.
-
-    Returns
-    -------
-    tuple of str
-        Names of steps, in the order of the pipelines.
     """
     module = sys.modules.get("sklearn.pipeline")
     if module is None:

@@ -61,6 +61,14 @@ def as_features(X: Any) -> FloatArray:
     return result
 
 
+def fitted_features(X: Any) -> FloatArray:
+    """Return X of a fit as :func:`as_features` does, and refuse a single record."""
+    features = as_features(X)
+    if len(features) < _MINIMUM_RECORDS:
+        raise RecordError(f"X must hold at least {_MINIMUM_RECORDS} records, got n_samples=1: 1 sample")
+    return features
+
+
 class _NotNumbersError(RecordError, TypeError):
     """An error that scikit-learn expects to be a TypeError."""
 
@@ -82,9 +90,7 @@ def _converted(array: npt.NDArray[Any]) -> FloatArray:
 
 
 def public_columns(X: Any) -> int | None:
-    """Return the declared number of columns of X, or None if only the records would show it.
-
-    **Privacy.** A table's shape but for its length is public; no record is read.
+    """Return the declared number of columns of X, which is public, or None if only the records would show it.
 
     Raises TypeError or RecordError if X is sparse, or has no columns.
     """
@@ -101,18 +107,16 @@ class PendingRecords:
     """X and y of a fit, which a private run reads after its charge.
 
     **Privacy.** Making one reads no record; every attribute but `X` and `y` does.
-
-    Parameters
-    ----------
-    features : array-like, (N, n_features)
-    labels : array-like, (N,)
-    classes : pair of labels or None
-        Public; None takes those in `labels`.
-    binary : bool
-        Whether there are two classes; else there are at least two.
     """
 
-    def __init__(self, features: Any, labels: Any, classes: Sequence[Any] | None, *, binary: bool = True) -> None:
+    def __init__(
+        self,
+        features: Any,  # (N, n_features) array-like
+        labels: Any = None,  # (N,) array-like
+        classes: Sequence[Any] | None = None,  # public; None takes those in `labels`
+        *,
+        binary: bool = True,  # whether there are two classes; else there are at least two
+    ) -> None:
         self._features, self._labels, self._given, self._binary = features, labels, classes, binary
         self.bounds: FloatArray | None = None
         self.X = DeferredArray(lambda: self._clipped())
@@ -121,9 +125,7 @@ class PendingRecords:
     @cached_property
     def features(self) -> FloatArray:
         """The checked features, not clipped."""
-        features = as_features(self._features)
-        check_enough(len(features))
-        return features
+        return fitted_features(self._features)
 
     @cached_property
     def _encoded(self) -> tuple[FloatArray, npt.NDArray[Any]]:
@@ -195,10 +197,7 @@ def as_labels(y: Any, n_records: int) -> npt.NDArray[Any]:
 
 
 def as_numbers(y: Any, n_records: int) -> FloatArray:
-    """Return y as finite numbers, as long as X.
-
-    Raises RecordError if it is anything else.
-    """
+    """Return y as finite numbers, as long as X; raise RecordError if it is anything else."""
     values = as_values("y", _one_column(y))
     if len(values) != n_records:
         raise RecordError("y must have as many entries as X has rows")
@@ -215,11 +214,8 @@ def _warn_of_column_vector() -> None:
         from sklearn.exceptions import DataConversionWarning
 
         category = DataConversionWarning
-    warnings.warn(
-        "A column-vector y was passed when a 1d array was expected; it is taken as one-dimensional",
-        category,
-        stacklevel=4,
-    )
+    text = "A column-vector y was passed when a 1d array was expected; it is taken as one-dimensional"
+    warnings.warn(text, category, stacklevel=4)
 
 
 def encoded_targets(labels: npt.NDArray[Any], *, binary: bool = True) -> tuple[FloatArray, npt.NDArray[Any]]:
@@ -260,12 +256,6 @@ def _distinct(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
     raise RecordError("y must hold labels that can be compared, all of one type; give classes=(no, yes)")
 
 
-def check_enough(n_rows: int) -> None:
-    """Raise unless there are at least two records."""
-    if n_rows < _MINIMUM_RECORDS:
-        raise RecordError(f"X must hold at least {_MINIMUM_RECORDS} records, got n_samples=1: 1 sample")
-
-
 def as_bounds(data_bounds: Any, n_features: int) -> FloatArray | None:
     """Return public bounds as an (n_features, 2) array; None if there are none.
 
@@ -274,10 +264,8 @@ def as_bounds(data_bounds: Any, n_features: int) -> FloatArray | None:
     if data_bounds is None:
         return None
     bounds = check_float_array("data_bounds", data_bounds)
-    if bounds.shape == (2,) and n_features != 1:
+    if bounds.shape == (2,):
         bounds = np.tile(bounds, (n_features, 1))
-    elif bounds.shape == (2,):
-        bounds = bounds[None, :]
     if bounds.shape != (n_features, 2):
         raise ValueError(f"data_bounds must be (low, high) or have shape ({n_features}, 2), got {bounds.shape}")
     if not np.all(bounds[:, 0] < bounds[:, 1]):

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar, Self, Unpack, cast
 
 import numpy as np
@@ -13,7 +13,14 @@ from dpinfer._arrays import FloatArray
 from dpinfer._validate import DeferredArray, check_float_array
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.estimators.private import RELEASED_WIDTH, PreparedRun, PrivateEstimator, RunOptions
-from dpinfer.estimators.records import as_bounds, as_features, as_numbers, check_enough, feature_names, public_columns
+from dpinfer.estimators.records import (
+    PendingRecords,
+    as_bounds,
+    as_numbers,
+    feature_names,
+    fitted_features,
+    public_columns,
+)
 from dpinfer.fitting import plan_fit
 from dpinfer.inference import Posterior, PosteriorRequest
 from dpinfer.inference.posterior.units import UNIFORM_WIDTH, Units
@@ -58,28 +65,22 @@ class PlannedRegression(PrivateEstimator):
         posterior needs a package that is not installed; nothing was spent then. Raises NumericalError if the posterior
         cannot be computed after all: the release is kept as ``release_``, and is the error's ``release``.
 
+        Warns by PrivacyLeakWarning if a public argument is not given, and is read from the records; by FallbackWarning
+        if the requested posterior fails for numerical reasons, and a simpler one replaces it; and once by
+        RepeatedSpendingWarning, when an estimator and its clones spend for the second time.
+
         Parameters
         ----------
         X : (N, n_features) array of real numbers
         y : (N,) array
             Of a classifier, of labels.
-
-        Warns
-        -----
-        PrivacyLeakWarning
-            If a public argument is not given, and is read from the records.
-        FallbackWarning
-            If the requested posterior fails for numerical reasons, and a simpler one replaces it.
-        RepeatedSpendingWarning
-            Once, when an estimator and its clones spend for the second time.
         """
         names, n_features = feature_names(X), public_columns(X)
         unknown_names = self._unknown_names()
         self._refuse_reading_before_a_charge(n_features)
         table, given = None, self._public_parameters()
         if n_features is None or (self.n_records is None and not unknown_names):
-            table = as_features(X)
-            check_enough(len(table))
+            table = fitted_features(X)
             n_features = table.shape[1]
         # If not given, it was read from the table.
         if self.n_records is None and table is not None:
@@ -189,7 +190,7 @@ class _Regressor(PlannedRegression):
     _estimator_type = "regressor"
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Return the posterior predictive mean of each point.
+        """Return the posterior predictive mean of each point, (n_points,), over 2000 draws with a fixed seed.
 
         **Privacy.** Post-processing of the release; X is the caller's own.
 
@@ -198,11 +199,6 @@ class _Regressor(PlannedRegression):
         X : (n_points, n_features) array
         return_std : bool
             Also return the standard deviation of the posterior predictive: of the coefficients and of one response.
-
-        Returns
-        -------
-        (n_points,) array, or two
-            Over 2000 draws with a fixed seed.
         """
         mean, parameters = self._draws(X)
         expected = mean.mean(axis=0)
@@ -342,10 +338,10 @@ class BayesianLinearRegression(_Regressor):
         return float(low), float(high)
 
     def _records_of(self, X: Any, y: Any, made: PreparedRun) -> tuple[Any, Any]:
-        features, units = _Features(X), cast(Units, made.units)
+        records, units = PendingRecords(X), cast(Units, made.units)
         return (
-            DeferredArray(lambda: units.features(features.values)),
-            DeferredArray(lambda: units.responses(as_numbers(y, len(features.values)))),
+            DeferredArray(lambda: units.features(records.features)),
+            DeferredArray(lambda: units.responses(as_numbers(y, len(records.features)))),
         )
 
     def _noise(self, mean: FloatArray, parameters: FloatArray) -> FloatArray:
@@ -399,24 +395,11 @@ class BayesianPoissonRegression(_Regressor):
         self._keep_parameters(locals())
 
     def _records_of(self, X: Any, y: Any, made: PreparedRun) -> tuple[Any, Any]:
-        features, units = _Features(X), cast(Units, made.units)
+        records, units = PendingRecords(X), cast(Units, made.units)
         return (
-            DeferredArray(lambda: units.features(features.values)),
-            DeferredArray(lambda: np.maximum(np.rint(as_numbers(y, len(features.values))), 0.0)),
+            DeferredArray(lambda: units.features(records.features)),
+            DeferredArray(lambda: np.maximum(np.rint(as_numbers(y, len(records.features))), 0.0)),
         )
 
     def _noise(self, mean: FloatArray, parameters: FloatArray) -> FloatArray:
         return np.asarray(mean.mean(axis=0))
-
-
-class _Features:
-    """X, read when it is first used."""
-
-    def __init__(self, X: Any) -> None:
-        self._X = X
-
-    @cached_property
-    def values(self) -> FloatArray:
-        features = as_features(self._X)
-        check_enough(len(features))
-        return features

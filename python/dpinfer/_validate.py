@@ -1,7 +1,7 @@
 """Checks that every layer shares: arguments, fields of releases, and records, which are read late and never quoted.
 
-An array has its shape and type without reading a record, so that a run can be refused before it is charged. Lists,
-which have neither, are checked after their conversion to arrays.
+An array has its shape and type without reading a record, so that a run can be refused before it is charged: no check
+here reads one. Lists, which have neither, are checked after their conversion to arrays.
 """
 
 import math
@@ -224,8 +224,6 @@ def warn_of_clamped(
 def check_container(name: str, value: Any) -> None:
     """Refuse objects that cannot hold records: None, a path, a number, a mapping, a set.
 
-    **Privacy.** Reads no record.
-
     Raises TypeError if NumPy could not convert it to an array with at least one dimension.
     """
     listed = isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
@@ -268,8 +266,6 @@ def quietly(action: Callable[[], T], message: str) -> T:
 def check_numbers(name: str, array: Any) -> None:
     """Refuse objects that are not arrays, and arrays without real numbers.
 
-    **Privacy.** Reads no record.
-
     Raises TypeError if it is not an array, or its type is not one of real numbers.
     """
     check_container(name, array)
@@ -311,8 +307,6 @@ def check_response(X: Any, y: Any, *, beside: int = 0) -> None:
 def check_values(X: Any, owner: str) -> None:
     """Refuse records that are not one number each.
 
-    **Privacy.** Reads no record.
-
     Raises TypeError if they are no real numbers. Raises RecordError if the shape is wrong.
     """
     check_numbers("X", X)
@@ -323,8 +317,6 @@ def check_values(X: Any, owner: str) -> None:
 
 def check_layout(model: Any, X: Any, y: Any) -> None:
     """Refuse arrays that do not have the form of the model's records.
-
-    **Privacy.** Reads no record.
 
     Raises TypeError if an array does not hold real numbers. Raises RecordError if a shape is wrong.
     """

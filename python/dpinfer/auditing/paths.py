@@ -35,10 +35,7 @@ Opened: TypeAlias = Callable[[int, float], FloatArray]
 
 @dataclass(frozen=True, eq=False)
 class AuditPath:
-    """One production path with records that push its sum either way.
-
-    **Privacy.** Holds made-up records.
-    """
+    """One production path with records that push its sum either way."""
 
     name: str
     max_norm: float  # clipping norm C; never 1, which would hide a factor of C
@@ -224,10 +221,7 @@ def audit_paths() -> tuple[AuditPath, ...]:
 
 
 def model_paths(model: GeneralizedLinearModel) -> tuple[AuditPath, ...]:
-    """Return the paths of a regression of the caller's: quadrature, draws, aligned, and its sites if it has them.
-
-    **Privacy.** Reads no records.
-    """
+    """Return the paths of a regression of the caller's: quadrature, draws, aligned, and its sites if it has them."""
     if not isinstance(model, GeneralizedLinearModel) or model.has_dispersion:
         raise TypeError(f"models must be regressions without a noise variance, got {type(model).__name__}")
     name = type(model).__name__

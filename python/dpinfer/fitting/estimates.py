@@ -42,8 +42,6 @@ class EstimateRow:
 def estimate_rows(posterior: Posterior, *, level: float) -> list[EstimateRow]:
     """Return a row for each parameter of a posterior, in the model's own space.
 
-    **Privacy.** Post-processing of a Release.
-
     `level`: credibility of the interval between equal tails.
     """
     tail = 0.5 * (1.0 - level)

@@ -76,6 +76,9 @@ def fit(
     post-processing of the release.  Wrong arguments are refused before anything is spent.  After the charge the
     release is kept, even if the posterior fails.
 
+    Raises BackendUnavailableError if `backend` is not available; nothing was spent. Raises FileExistsError if `path`
+    holds a fit; nothing was spent.
+
     Parameters
     ----------
     model : Model
@@ -127,13 +130,6 @@ def fit(
     -------
     Fit
         If the posterior fails, it holds the release, and ``fit.failure`` gives the reason.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If `backend` is not available; nothing was spent.
-    FileExistsError
-        If `path` holds a fit; nothing was spent.
 
     Warns
     -----

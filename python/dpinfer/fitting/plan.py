@@ -104,12 +104,8 @@ class FitPlan:
     def check(self, posterior: PosteriorRequest | None = None, run: RunSettings | None = None) -> None:
         """Refuse, from public facts alone, a run that would fail, or whose posterior would.
 
-        Raises
-        ------
-        TypeError, ValueError
-            If a setting is missing or does not fit; the message names it.
-        BackendUnavailableError
-            If the posterior needs a package that is not installed.
+        Raises TypeError or ValueError if a setting is missing or does not fit; the message names it. Raises
+        BackendUnavailableError if the posterior needs a package that is not installed.
         """
         settings = RunSettings() if run is None else run
         method = find_method(self.method)[0]

@@ -40,10 +40,7 @@ def page(
     title: str,  # escaped here
     parts: Iterable[str],  # HTML; empty ones are left out
 ) -> str:
-    """Return sections as a page with the style of reports: for wide and narrow screens, dark ones, and paper.
-
-    **Privacy.** Reads no records.
-    """
+    """Return sections as a page with the style of reports: for wide and narrow screens, dark ones, and paper."""
     style = resources.files("dpinfer.fitting").joinpath("report.css").read_text(encoding="utf-8")
     body = "\n".join(part for part in parts if part)
     return (
@@ -146,10 +143,7 @@ def render(content: ReportContent) -> str:
 
 
 def found_width(plan: FitPlan, posterior: Posterior) -> str:
-    """Return the predicted and the estimated width; empty without a prediction.
-
-    **Privacy.** Post-processing of a Release.
-    """
+    """Return the predicted and the estimated width; empty without a prediction."""
     if not math.isfinite(plan.predicted_width):
         return ""
     parts, prior = posterior.distribution.variance_parts(), causes(posterior)[2]

@@ -35,10 +35,7 @@ def write_plan(plan: FitPlan, folder: Path, failure: str = "") -> None:
 
 
 def load_plan(folder: Path, model: Model | None) -> tuple[FitPlan, str]:
-    """Return a saved plan, and why there is no posterior.
-
-    Raises ReleaseFormatError if the file is not that of a fit.
-    """
+    """Return a saved plan, and why there is no posterior; raise ReleaseFormatError if the file is not that of a fit."""
     path = folder / PLAN_FILE
     with path.open("rb") as stream:
         content = stream.read(_LARGEST + 1)

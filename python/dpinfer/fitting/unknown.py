@@ -43,8 +43,6 @@ def split_arguments(
 ) -> UnknownPlan:
     """Split a budget among unknown arguments and a private Newton run.
 
-    **Privacy.** Reads no records.
-
     Raises TypeError or ValueError if a name is given as an argument too, or cannot be released.
     """
     names = {check_choice("unknown", name, tuple(given)) for name in names_of(unknown)}

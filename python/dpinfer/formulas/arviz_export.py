@@ -35,8 +35,6 @@ def regression_to_arviz(
 ) -> Any:
     """Return draws of the coefficients, and of responses at `points`, in the table's units.
 
-    **Privacy.** Post-processing of a Release; `points` are the caller's own.
-
     Raises BackendUnavailableError if ArviZ is not installed.
     """
     size = check_integer("n_samples", n_samples, 1) * check_integer("n_chains", n_chains, 1)

@@ -165,10 +165,7 @@ def _count(value: float) -> str:
 
 
 def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -> CoefficientTable:
-    """Return the coefficients of a posterior in the user's units.
-
-    **Privacy.** Post-processing of a Release.
-    """
+    """Return the coefficients of a posterior in the user's units."""
     matrix, shift = design.user_units()
     total = len(matrix)
     plain, intercepts = (np.flatnonzero(table) for table in (design.column_of_weight >= 0, design.column_of_weight < 0))

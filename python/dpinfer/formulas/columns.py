@@ -83,10 +83,7 @@ def told_apart(columns: Sequence[DesignColumn]) -> list[DesignColumn]:
 
 
 def count_columns(formula: str, schema: Schema) -> int:
-    """Return how many columns a formula gives, without making them.
-
-    **Privacy.** Reads no records.
-    """
+    """Return how many columns a formula gives, without making them."""
     parsed = parse(formula, tuple(column.name for column in schema.columns if not isinstance(column, IgnoredColumn)))
     return len(columns_of(parsed, {text: compile_factor(text, schema) for term in parsed.terms for text in term}))
 
@@ -128,8 +125,6 @@ def scaled_columns(
 
 def reference_values(schema: Schema, names: frozenset[str]) -> dict[str, FloatArray]:
     """Return a public population: columns independent, as the schema declares them, in a deterministic order.
-
-    **Privacy.** Reads no records.
 
     Notes
     -----

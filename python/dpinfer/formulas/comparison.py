@@ -75,8 +75,6 @@ def compare_without(
 ) -> ModelComparison:
     """Compare a regression with one without these coefficients.
 
-    **Privacy.** Post-processing of a Release.
-
     Notes
     -----
     Dickey (1971): where the other parameters have the same prior in both models, the Bayes factor of the smaller is the

@@ -57,8 +57,6 @@ class Completion:
     ) -> "Completion":
         """Plan and check all public arguments.
 
-        **Privacy.** Reads no records.
-
         Raises TypeError or ValueError if an argument is wrong, or the formula could fail for some released values.
         Raises BudgetExceededError if the ledger's budget would be exceeded.
         """

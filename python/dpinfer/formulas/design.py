@@ -314,6 +314,9 @@ def design(
 
     **Privacy.** Reads no records: levels, bounds, and the constants of transformations are the schema's.
 
+    Raises TypeError or ValueError if the formula needs something that is not public, or does not fit the schema; the
+    message names it. Raises BackendUnavailableError if formulaic is not installed.
+
     Parameters
     ----------
     formula : str
@@ -332,13 +335,6 @@ def design(
         The person of each row: ``(1 | person)`` of that column is then a term of effects of persons.
     strata : str, optional
         A column of strata, with public categories.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the formula needs something that is not public, or does not fit the schema; the message names it.
-    BackendUnavailableError
-        If formulaic is not installed.
 
     Notes
     -----

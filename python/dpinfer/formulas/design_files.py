@@ -44,10 +44,7 @@ def _persons(units: Units) -> dict[str, Any]:
 
 
 def load_design(folder: Path) -> Design:
-    """Read the design in a folder.
-
-    Raises ReleaseFormatError if it is malformed.
-    """
+    """Read the design in a folder; raise ReleaseFormatError if it is malformed."""
     path = folder / DESIGN_FILE
     if path.stat().st_size > _LARGEST:
         raise ReleaseFormatError(f"{str(path)!r} is not the design of a regression: it is too large")

@@ -25,10 +25,7 @@ _EFFECT_POINTS = 512  # points of the average: its time is proportional to them
 
 
 def predicted_mean(design: Design, posterior: Posterior, values: Values) -> tuple[FloatArray, FloatArray]:
-    """Return mean and standard deviation of E[y | theta, x] in the user's units, NaN where a value is missing.
-
-    **Privacy.** Post-processing of a Release; the points are the caller's own.
-    """
+    """Return mean and standard deviation of E[y | theta, x] in the user's units, NaN where a value is missing."""
     complete = np.all([np.isfinite(column) for column in values.values()], axis=0)
     shape = (len(complete), *((len(design.classes),) if design.classes else ()))
     mean, sd = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -39,10 +36,7 @@ def predicted_mean(design: Design, posterior: Posterior, values: Values) -> tupl
 
 
 def marginal_effects(design: Design, posterior: Posterior, new_data: Any, level: float) -> CoefficientTable:
-    """Return average marginal effects; see :meth:`RegressionFit.marginal_effects`.
-
-    **Privacy.** Post-processing of a Release; the points are the caller's own, or follow from the schema.
-    """
+    """Return average marginal effects; see :meth:`RegressionFit.marginal_effects`."""
     values = _public_points(design) if new_data is None else complete_points(design, new_data)
     theta = posterior.sample(DRAWS, seed=SEED, space="unconstrained")
     effects = _by_class(design, _effects(design, theta, values))
@@ -60,10 +54,7 @@ def moments_at(values: Values, draw: Callable[[Values], FloatArray]) -> tuple[Fl
 
 
 def complete_points(design: Design, new_data: Any) -> Values:
-    """Return the caller's points that lack no value.
-
-    Raises ValueError if there is none.
-    """
+    """Return the caller's points that lack no value; raise ValueError if there is none."""
     values = predictors(new_data, design)
     complete = np.all([np.isfinite(column) for column in values.values()], axis=0)
     if not np.any(complete):

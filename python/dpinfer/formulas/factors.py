@@ -112,8 +112,6 @@ def category_labels(column: Column | None) -> tuple[str, ...]:
 def compile_factor(expression: str, schema: Schema) -> Factor:
     """Return a factor of the right-hand side.
 
-    **Privacy.** Reads no records.
-
     Raises ValueError if it does not follow from the schema alone; the message gives the reason.
     """
     columns = {column.name: column for column in schema.columns}
@@ -144,12 +142,7 @@ def _alias(name: str, columns: Mapping[str, Column]) -> str:
 
 
 def compile_offset(expression: str, schema: Schema) -> Factor:
-    """Return an offset: one number.
-
-    **Privacy.** Reads no records.
-
-    Raises ValueError as :func:`compile_factor`.
-    """
+    """Return an offset: one number; raise ValueError as :func:`compile_factor`."""
     factor = compile_factor(expression, schema)
     if factor.base is not None or len(factor.parts) != 1:
         raise FormulaError(f"formula must have an offset of one number, got {expression!r}")
@@ -158,8 +151,6 @@ def compile_offset(expression: str, schema: Schema) -> Factor:
 
 def compile_response(expression: str, schema: Schema) -> tuple[Part, frozenset[str], Column | None]:
     """Return the response, the columns that it reads, and its column if it is a single one.
-
-    **Privacy.** Reads no records.
 
     Raises ValueError as :func:`compile_factor`.
     """

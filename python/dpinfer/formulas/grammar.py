@@ -42,8 +42,6 @@ def parse(
 ) -> Formula:
     """Read a formula.
 
-    **Privacy.** Reads no records.
-
     Raises TypeError or ValueError if it is not a formula with one response. Raises BackendUnavailableError if formulaic
     is not installed.
     """

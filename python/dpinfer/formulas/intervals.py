@@ -12,10 +12,7 @@ _LARGEST = 1e30  # squares and their sums stay far from overflow
 
 
 def checked(interval: Interval) -> Interval:
-    """Return the interval.
-
-    Raises ValueError if a bound is not an ordinary number.
-    """
+    """Return the interval; raise ValueError if a bound is not an ordinary number."""
     if not all(math.isfinite(bound) and abs(bound) <= _LARGEST for bound in interval):
         raise ValueError(f"gives values beyond {_LARGEST:g} within the public bounds")
     return interval
@@ -38,20 +35,14 @@ def multiply(left: Interval, right: Interval) -> Interval:
 
 
 def divide(left: Interval, right: Interval) -> Interval:
-    """Return the quotients.
-
-    Raises ValueError if the divisor's public bounds include 0.
-    """
+    """Return the quotients; raise ValueError if the divisor's public bounds include 0."""
     if right[0] <= 0.0 <= right[1]:
         raise ValueError(f"divides by something whose public bounds [{right[0]:g}, {right[1]:g}] include 0")
     return multiply(left, (1.0 / right[1], 1.0 / right[0]))
 
 
 def power(base: Interval, exponent: float) -> Interval:
-    """Return the powers.
-
-    Raises ValueError if some value within the public bounds has no such power.
-    """
+    """Return the powers; raise ValueError if some value within the public bounds has no such power."""
     low, high = base
     whole = float(exponent).is_integer()
     if exponent < 0.0:

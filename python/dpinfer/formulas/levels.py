@@ -76,8 +76,6 @@ def layout_of(
 ) -> Layout:
     """Return the layout of terms for a design.
 
-    **Privacy.** Reads no records.
-
     Raises FormulaError if the design lacks columns of a term, or its family has no learned scales; the message names
     them.
     """

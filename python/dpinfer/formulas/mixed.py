@@ -207,14 +207,11 @@ class MixedFit(RegressionFit):
         the scale of its link: pi**2 / 3 of a logit, 1 of a probit (Nakagawa and Schielzeth 2010).  Slopes count at the
         public mean of their column, at which they vanish; a curve by its bends.
 
+        Raises ValueError for a poisson family, whose noise depends on the mean.
+
         Parameters
         ----------
         level : float in (0, 1)
-
-        Raises
-        ------
-        ValueError
-            For a poisson family, whose noise depends on the mean.
         """
         level = check_interval("level", level, 0.0, 1.0)
         model = self.design.model

@@ -136,14 +136,11 @@ class PersonFit(RegressionFit):
         Of a binomial response on the scale of its link, where the noise has variance pi**2 / 3, of a probit 1 (Nakagawa
         and Schielzeth 2010).  With a slope it is that at the public mean of the slope's column.
 
+        Raises ValueError for counts, whose noise depends on the mean.
+
         Parameters
         ----------
         level : float in (0, 1)
-
-        Raises
-        ------
-        ValueError
-            For counts, whose noise depends on the mean.
         """
         level = check_interval("level", level, 0.0, 1.0)
         model = self._model

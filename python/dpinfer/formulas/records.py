@@ -199,10 +199,7 @@ class SiloTable:
 
 
 def asked_of_sites(silos: Silos, found: Design, formula: str, prior_scale: float | None) -> Silos:
-    """Return the sites with a request for the rows of a design.
-
-    **Privacy.** Reads no records.
-    """
+    """Return the sites with a request for the rows of a design."""
     return silos.asking(
         {"formula": formula, "family": found.family, "prior_scale": prior_scale, "schema": found.schema.to_dict()}
     )

@@ -163,19 +163,14 @@ class RegressionFit:
     def coefficients(self, level: float = 0.9, *, exp: bool = False) -> CoefficientTable:
         """Return the coefficients in the user's units.
 
+        Raises ValueError if `exp` is used with another family. Raises NumericalError if there is no posterior.
+
         Parameters
         ----------
         level : float in (0, 1)
             Of the equal-tailed intervals.
         exp : bool
             Odds ratios of a binomial or multinomial, rate ratios of a Poisson regression.
-
-        Raises
-        ------
-        ValueError
-            If `exp` is used with another family.
-        NumericalError
-            If there is no posterior.
         """
         self._check_exp(exp)
         return tabulate(self.design, self.posterior, level=check_interval("level", level, 0.0, 1.0), exp=exp)

@@ -127,6 +127,10 @@ def regression(
     dropped if it lacks a value that the formula uses, and clamped to the schema's bounds.  Until the run is charged,
     only the names of the columns of `data` are read.
 
+    Raises TypeError or ValueError if an argument is wrong, or the formula needs more than public knowledge; nothing was
+    spent. Raises SchemaError if the table lacks a column; nothing was spent. Raises BackendUnavailableError if
+    formulaic is not installed.
+
     Parameters
     ----------
     formula : str
@@ -177,15 +181,6 @@ def regression(
     -------
     RegressionFit
         If the posterior fails, it holds the release, and ``fit.failure`` gives the reason.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong, or the formula needs more than public knowledge; nothing was spent.
-    SchemaError
-        If the table lacks a column; nothing was spent.
-    BackendUnavailableError
-        If formulaic is not installed.
 
     Notes
     -----

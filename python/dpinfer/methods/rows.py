@@ -380,8 +380,6 @@ METHODS: dict[str, Method] = {
 def find_method(name: str) -> tuple[Method, str]:
     """Return a method, and the package that brings it: empty for the library's own, whose names are theirs.
 
-    **Privacy.** Reads no records.
-
     Raises TypeError or ValueError if no method has this name, or the package's object is no subclass of Method.
     """
     if isinstance(name, str) and name in METHODS:

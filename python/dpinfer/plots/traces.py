@@ -158,8 +158,6 @@ def gradient_fit(
 def coordinate(release: GradientTrace, parameter: str | int) -> int:
     """Return the column of a gradient coordinate given by its name, its parameter's name or its index.
 
-    **Privacy.** Public names only.
-
     Raises TypeError or ValueError if there is no such coordinate.
     """
     names = release.gradient_names

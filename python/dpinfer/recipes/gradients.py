@@ -36,10 +36,7 @@ _FISHER_RECIPES = ("tied", "steady")
 
 @dataclass(frozen=True, kw_only=True)
 class GradientSettings:
-    """Settings of the sum and the release of a step of DPVI.
-
-    **Privacy.** Public.
-    """
+    """Settings of the sum and the release of a step of DPVI."""
 
     recipe: str
     loss: str  # {"split", "per_example"}

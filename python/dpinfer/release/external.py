@@ -29,6 +29,8 @@ def release_from_arrays(
     **Privacy.** Post-processing, if the arrays are: gradients must already carry their noise.  No guarantee is claimed
     unless `event` is given; it is then computed here.
 
+    Raises UnsupportedEventError if no accountant covers `event` under `adjacency`.
+
     Parameters
     ----------
     params : (T, d) array
@@ -54,11 +56,6 @@ def release_from_arrays(
         For ``family="point"``: diagonal of the Hessian of the negative log posterior (all records and the prior) near
         the optimum, public or released with noise of its own.  Its inverse is the variance that the sample leaves open.
         Without it the posterior is that of the optimum of the clipped objective, and its summary warns.
-
-    Raises
-    ------
-    UnsupportedEventError
-        If no accountant covers `event` under `adjacency`.
 
     Examples
     --------

@@ -116,10 +116,7 @@ def save_release(release: Release, path: str | os.PathLike[str]) -> None:
 
 
 def release_bytes(release: Release) -> bytes:
-    """Return the bytes of :func:`save_release`.
-
-    **Privacy.** The content of the release.
-    """
+    """Return the bytes of :func:`save_release`."""
     if not isinstance(release, Release) or not release.format_name:
         raise TypeError(f"release must be the release of a mechanism, got {type(release).__name__}")
     array_names = _array_names(type(release))
@@ -188,6 +185,9 @@ def load_release(path: str | os.PathLike[str], kind: type[Kind]) -> Kind: ...
 def load_release(path: str | os.PathLike[str], kind: type[Release] = Release) -> Release:
     """Load a saved release.
 
+    Raises ReleaseFormatError if it is not a release or of another kind, is damaged, has a newer format version, or
+    states an epsilon that does not follow from the events of its parts.
+
     Parameters
     ----------
     path : path-like
@@ -198,12 +198,6 @@ def load_release(path: str | os.PathLike[str], kind: type[Release] = Release) ->
     -------
     Release
         Of that kind.
-
-    Raises
-    ------
-    ReleaseFormatError
-        If it is not a release or of another kind, is damaged, has a newer format version, or states an epsilon that
-        does not follow from the events of its parts.
     """
     if not isinstance(kind, type) or not issubclass(kind, Release):
         raise TypeError(f"kind must be a class of releases, such as dpinfer.GradientTrace, got {kind!r}")

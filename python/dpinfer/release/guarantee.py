@@ -66,10 +66,7 @@ class Part:
 
 
 def part_from_dict(data: Mapping[str, Any]) -> Part:
-    """Rebuild a part from the result of ``to_dict``.
-
-    Raises TypeError or ValueError if it is anything else.
-    """
+    """Rebuild a part from the result of ``to_dict``; raise TypeError or ValueError if it is anything else."""
     if not isinstance(data, Mapping) or set(data) != {"name", "event", "adjacency"}:
         raise ValueError("a part must have exactly the fields 'name', 'event' and 'adjacency'")
     return Part(data["name"], event_from_dict(data["event"]), Adjacency(data["adjacency"]))
@@ -149,10 +146,7 @@ class _Certified(float):
         return float, (float(self),)
 
     def check_marks(self, release: "Guaranteed") -> None:
-        """Refuse a release that has lost a mark.
-
-        Raises ValueError if one was lost.
-        """
+        """Refuse a release that has lost a mark; raise ValueError if one was lost."""
         if release.secure and not self.secure:
             raise ValueError("secure must stay False: the noise came from a seeded generator")
         for name in ("leaks", "other_parts"):

@@ -30,15 +30,12 @@ class NoisyTable:
 
     **Privacy.** Safe to publish: computed from `release` alone.
 
+    Raises TypeError or ValueError if it is another release.
+
     Parameters
     ----------
     release : SumRelease
         That of :func:`dpinfer.tables.counts`, :func:`~dpinfer.tables.crosstab` or :func:`~dpinfer.tables.means`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is another release.
     """
 
     release: SumRelease
@@ -181,17 +178,12 @@ def _positive_mean(value: FloatArray, noise: FloatArray) -> FloatArray:
 
 
 def table(release: SumRelease) -> NoisyTable:
-    """Return the table of a release that :func:`counts`, :func:`crosstab` or :func:`means` has made.
-
-    **Privacy.** Post-processing.
-    """
+    """Return the table of a release that :func:`counts`, :func:`crosstab` or :func:`means` has made."""
     return NoisyTable(release)
 
 
 def load(path: str | os.PathLike[str]) -> NoisyTable:
     """Load a table that :meth:`NoisyTable.save` wrote.
-
-    **Privacy.** Post-processing.
 
     Raises OSError, ReleaseFormatError or ValueError if the file cannot be read, is no release of sums, or is not that
     of a table.

@@ -88,6 +88,9 @@ def counts(
     tables, a contribution of norm sqrt(k) for Gaussian noise and k for Laplace noise; :func:`dpinfer.private_sum`
     bounds, sums and charges it.
 
+    Raises SchemaError if a column is not declared, or not of a kind that has categories. Raises RecordError if the
+    table cannot be read, or lacks a value where the policy is "refuse".
+
     Parameters
     ----------
     data : data frame, mapping of columns, or path of a CSV or Parquet file
@@ -104,13 +107,6 @@ def counts(
         In [0, 1): 0 for discrete Laplace noise, else Gaussian noise.
     adjacency, ledger, checkpoint, random_source
         As of :func:`dpinfer.private_sum`.
-
-    Raises
-    ------
-    SchemaError
-        If a column is not declared, or not of a kind that has categories.
-    RecordError
-        If the table cannot be read, or lacks a value where the policy is "refuse".
 
     Examples
     --------
@@ -143,17 +139,14 @@ def crosstab(
 
     **Privacy.** Reads the records.  (epsilon, delta)-differentially private: a record adds 1 to one cell.
 
+    Raises SchemaError, TypeError, ValueError, RecordError or BudgetExceededError as of :func:`counts`.
+
     Parameters
     ----------
     data, schema, epsilon, delta, adjacency, ledger, checkpoint, random_source
         As of :func:`counts`.
     columns : sequence of str
         At least two categorical, binary or target columns; a record that lacks a value of one is in no cell.
-
-    Raises
-    ------
-    SchemaError, TypeError, ValueError, RecordError, BudgetExceededError
-        As of :func:`counts`.
     """
     names = (columns,) if isinstance(columns, str) else tuple(columns)
     if len(names) < 2:
@@ -182,6 +175,8 @@ def means(
     cell, u being its value scaled to [-1, 1] by the schema's bounds: a contribution of norm 1.5 for Gaussian noise and
     2.5 for Laplace noise.
 
+    Raises SchemaError, TypeError, ValueError, RecordError or BudgetExceededError as of :func:`counts`.
+
     Parameters
     ----------
     data, schema, epsilon, delta, adjacency, ledger, checkpoint, random_source
@@ -195,11 +190,6 @@ def means(
     -------
     NoisyTable
         Its intervals are for the population by default, or for the records (``target="sample"``).
-
-    Raises
-    ------
-    SchemaError, TypeError, ValueError, RecordError, BudgetExceededError
-        As of :func:`counts`.
     """
     names = (by,) if isinstance(by, str) else tuple(by)
     terms = {"epsilon": epsilon, "delta": delta, "adjacency": adjacency}

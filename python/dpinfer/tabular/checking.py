@@ -343,18 +343,14 @@ def check_table(path: str | os.PathLike[str], schema: Schema) -> TableCheck:
     private fit.  Spends nothing and writes nothing.  Bounds, categories and spellings that are changed because of these
     counts, and not from public knowledge, are themselves a release, which no guarantee covers.
 
+    Raises RecordError if a gzip or Parquet file is damaged. Raises BackendUnavailableError if pyarrow is needed and
+    absent.
+
     Parameters
     ----------
     path : path-like
         As for :func:`read_table`.  The file is read chunk by chunk.
     schema : Schema
-
-    Raises
-    ------
-    RecordError
-        If a gzip or Parquet file is damaged.
-    BackendUnavailableError
-        If pyarrow is needed and absent.
     """
     check_schema(schema)
     names = [column.name for column in schema.columns]

@@ -21,16 +21,13 @@ class SchemaDraft:
 
     **Privacy.** Public, and reads no record. :func:`release_unknown` fills the gaps.
 
+    Raises SchemaError if anything but a gap is wrong; the message names the key.
+
     Parameters
     ----------
     document : mapping
         As of :meth:`Schema.from_dict`.  A continuous column without `bounds` may have public `limits` instead, two
         numbers that enclose all possible values.
-
-    Raises
-    ------
-    SchemaError
-        If anything but a gap is wrong; the message names the key.
 
     Examples
     --------
@@ -63,18 +60,12 @@ class SchemaDraft:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SchemaDraft":
-        """Read a draft from a TOML file.
-
-        Raises SchemaError if it is not TOML or not a draft.
-        """
+        """Read a draft from a TOML file; raise SchemaError if it is not TOML or not a draft."""
         return cls(load_document(path))
 
     @classmethod
     def from_toml(cls, text: str) -> "SchemaDraft":
-        """Make a draft from the text of a TOML file.
-
-        Raises SchemaError if it is not TOML or not a draft.
-        """
+        """Make a draft from the text of a TOML file; raise SchemaError if it is not TOML or not a draft."""
         return cls(parse_document(text))
 
     @property

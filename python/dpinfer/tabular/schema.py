@@ -43,6 +43,8 @@ class Schema:
     something about the records that no noise covers: with a ledger the charge stands.  Declare `other`, and leave
     `missing` at "drop", and no record can stop it.
 
+    Raises SchemaError if the declarations are inconsistent; the message names the key.
+
     Parameters
     ----------
     columns : sequence of Column
@@ -59,11 +61,6 @@ class Schema:
     parts : tuple of Part
         Private releases that it holds, such as :func:`release_shares` makes.  They go into the guarantees of the
         releases made with it.
-
-    Raises
-    ------
-    SchemaError
-        If the declarations are inconsistent; the message names the key.
 
     Examples
     --------
@@ -119,18 +116,12 @@ class Schema:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Schema":
-        """Read a schema from a TOML file.
-
-        Raises SchemaError if it is not TOML or not a schema.
-        """
+        """Read a schema from a TOML file; raise SchemaError if it is not TOML or not a schema."""
         return cls.from_dict(load_document(path))
 
     @classmethod
     def from_toml(cls, text: str) -> "Schema":
-        """Make a schema from the text of a TOML file.
-
-        Raises SchemaError if it is not TOML or not a schema.
-        """
+        """Make a schema from the text of a TOML file; raise SchemaError if it is not TOML or not a schema."""
         return cls.from_dict(parse_document(text))
 
     @classmethod
@@ -284,10 +275,7 @@ def load_document(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def parse_document(text: str) -> dict[str, Any]:
-    """Return the tables of a TOML text.
-
-    Raises SchemaError if it is not TOML.
-    """
+    """Return the tables of a TOML text; raise SchemaError if it is not TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -45,6 +45,8 @@ class SharesPlan:
 
     **Privacy.** Holds no records.  ``epsilon`` is that of both, composed; ``run.epsilon`` is the run's own.
 
+    Raises ValueError if `epsilon` is below the one that the run's accountant certifies.
+
     Parameters
     ----------
     noise_multiplier : float
@@ -54,11 +56,6 @@ class SharesPlan:
     epsilon, delta : float
         Certified for the two together.
     adjacency : Adjacency
-
-    Raises
-    ------
-    ValueError
-        If `epsilon` is below the one that the run's accountant certifies.
     """
 
     noise_multiplier: float
@@ -215,6 +212,9 @@ def release_shares(
     ledger.  A release of the run that uses the shares also holds them, and states both guarantees after
     ``release.with_parts(*shares.parts).with_leaks(*shares.leaks)``, which ``dpinfer fit`` calls itself.
 
+    Raises SchemaError if the table has neither a categorical nor a binary column. Raises InsecureReleaseError if a
+    ledger is given and the noise is not secure. Raises BudgetExceededError if the ledger's budget would be exceeded.
+
     Parameters
     ----------
     table : Table or UnreadTable
@@ -229,15 +229,6 @@ def release_shares(
     random_source : RandomSource, optional
         The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
         that are marked NOT PRIVATE.
-
-    Raises
-    ------
-    SchemaError
-        If the table has neither a categorical nor a binary column.
-    InsecureReleaseError
-        If a ledger is given and the noise is not secure.
-    BudgetExceededError
-        If the ledger's budget would be exceeded.
 
     Notes
     -----

@@ -60,10 +60,8 @@ class UnreadTable:
 
     **Privacy.** Making one reads the header alone, which is public.  `X`, `y` and :meth:`read` read the records.
 
-    Raises
-    ------
-    OSError, RecordError, SchemaError, BackendUnavailableError
-        If the file is missing, or has not the schema's columns, or cannot be read here; see :func:`read_table`.
+    Raises OSError, RecordError, SchemaError or BackendUnavailableError if the file is missing, or has not the schema's
+    columns, or cannot be read here; see :func:`read_table`.
     """
 
     def __init__(self, path: str | os.PathLike[str], schema: Schema) -> None:
@@ -108,6 +106,11 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
     the curator's eyes only).  Whether the table is refused can depend on a record: see
     :class:`Schema`.
 
+    Raises SchemaError if the file's columns are not the schema's, or a value is in no declared category; the column is
+    named, the value is not. Raises RecordError if the file is not a table, lacks a value (or a line is no record) where
+    the policy is "refuse", or holds fewer than two records. Raises BackendUnavailableError if pyarrow is needed and
+    absent.
+
     Parameters
     ----------
     path : path-like
@@ -122,17 +125,6 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
     -------
     Table
         X (N, n_features) float64 C-contiguous, y (N,) float64 of 0 and 1 or None, and the feature names.
-
-    Raises
-    ------
-    SchemaError
-        If the file's columns are not the schema's, or a value is in no declared category; the column is named, the
-        value is not.
-    RecordError
-        If the file is not a table, lacks a value (or a line is no record) where the policy is "refuse", or holds fewer
-        than two records.
-    BackendUnavailableError
-        If pyarrow is needed and absent.
     """
     check_schema(schema)
     parts: list[FloatArray] = []

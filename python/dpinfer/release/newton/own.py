@@ -172,10 +172,7 @@ class OwnNewtonRelease(ScoreSums):
     def clipped_share(self) -> tuple[float, float]:
         """Return the share of the scores that the measurements have clipped, and its noise's standard deviation.
 
-        Raises
-        ------
-        ValueError
-            If nothing was counted.
+        Raises ValueError if nothing was counted.
         """
         if not self.clipped:
             raise ValueError("nothing was counted: the model has a sampler")
@@ -203,6 +200,9 @@ class OwnPopulationRelease(PopulationSums):
 
     **Privacy.** Safe to publish: the sums carry the noise that `event` accounts for, and everything else is public or
     computed from earlier noisy sums.  No record, exact statistic, seed or generator state is in it.
+
+    Raises TypeError or ValueError if a field has the wrong type, shape or range, or `event` claims other sums or less
+    noise than these.
 
     Parameters
     ----------
@@ -233,11 +233,6 @@ class OwnPopulationRelease(PopulationSums):
     n_records : int
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
         As in :class:`dpinfer.Release`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a field has the wrong type, shape or range, or `event` claims other sums or less noise than these.
     """
 
     format_name: ClassVar[str] = "dpinfer-own-population-release"

@@ -29,10 +29,7 @@ def no_directions() -> FloatArray:
 
 
 class SumsOfPasses(Release):
-    """Base of the releases of private Newton runs: their event must be Gaussian sums that cost what the passes cost.
-
-    **Privacy.** Post-processing: reads only what the release holds.
-    """
+    """Base of the releases of private Newton runs: their event must be Gaussian sums that cost what the passes cost."""
 
     n_records: int
     positions: FloatArray
@@ -73,10 +70,7 @@ class SumsOfPasses(Release):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScoreSums(SumsOfPasses):
-    """What all of them have: scores, see the subclasses.
-
-    **Privacy.** Post-processing: reads only what the release holds.
-    """
+    """What all of them have: scores, see the subclasses."""
 
     n_records: int
     positions: Annotated[FloatArray, Shape("T d")]
@@ -91,10 +85,7 @@ class ScoreSums(SumsOfPasses):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RegressionSums(ScoreSums):
-    """What the releases of regressions share: counts of responses, means and second moments, see the subclasses.
-
-    **Privacy.** Post-processing: reads only what the release holds.
-    """
+    """What the releases of regressions share: counts of responses, means and second moments, see the subclasses."""
 
     counts: Annotated[FloatArray, Shape("m")]
     counts_stddev: float
@@ -306,10 +297,7 @@ class GlmNewtonRelease(RegressionSums):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PopulationSums(ScoreSums):
-    """What the releases for the population's coefficients share: bread, sizes, scores and meat; see the subclasses.
-
-    **Privacy.** Post-processing: reads only what the release holds.
-    """
+    """What the releases for the population's coefficients share: bread, sizes, scores and meat; see the subclasses."""
 
     lengths: Annotated[FloatArray, Shape("cells")]
     lengths_stddev: Annotated[float, POSITIVE]
@@ -361,6 +349,9 @@ class PopulationRelease(RegressionSums, PopulationSums):
     **Privacy.** Safe to publish: the sums carry the noise that `event` accounts for, and everything else is public or
     computed from earlier noisy sums.  No record, exact statistic, seed or generator state is in it.
 
+    Raises TypeError or ValueError if a field has the wrong type, shape or range, or `event` claims other sums or less
+    noise than these.
+
     Parameters
     ----------
     counts, edges, counts_stddev
@@ -408,11 +399,6 @@ class PopulationRelease(RegressionSums, PopulationSums):
     n_records : int
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
         As in :class:`dpinfer.Release`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a field has the wrong type, shape or range, or `event` claims other sums or less noise than these.
     """
 
     localise_score_stddev: Annotated[FloatArray, Shape("L", positive=True)]

@@ -50,10 +50,7 @@ def smat(vectors: FloatArray, d: int) -> FloatArray:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SumsOfSites(Release):
-    """What the releases of DP-SEP share: a noisy sum of sites for each step.
-
-    **Privacy.** Post-processing: reads only what the release holds.
-    """
+    """What the releases of DP-SEP share: a noisy sum of sites for each step."""
 
     noisy_sums: Annotated[FloatArray, Shape("T k")]
     damping: Annotated[FloatArray, Shape("T", positive=True)]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpinfer._arrays import FloatArray
+from dpinfer._validate import check_interval
 from dpinfer.fitting.report import cards
 from dpinfer.formulas.design import Design
 from dpinfer.formulas.own_families import SIZE, OwnRegression
@@ -85,15 +86,34 @@ class CoefficientTable:
         remarks: Mapping[str, str] | None = None,
     ) -> "CoefficientTable":
         """Return a table of quantities that are drawn, without shares of the variance."""
-        told, tail, size = remarks or {}, 0.5 * (1.0 - level), len(draws)
+        told, size, (tail, _, rest) = remarks or {}, len(draws), ends_of(level)
         mean, sd = (np.array([summary(own) for own in draws.values()]) for summary in (np.mean, np.std))
-        low, high = np.array([np.quantile(own, [tail, 1.0 - tail]) for own in draws.values()]).reshape(size, 2).T
+        low, high = np.array([np.quantile(own, [tail, rest]) for own in draws.values()]).reshape(size, 2).T
         if from_zero:
             for place in np.flatnonzero([name in told for name in draws]):
                 low[place], high[place] = 0.0, np.quantile(list(draws.values())[place], level)
         blank, ess = np.full(size, np.nan), np.broadcast_to(ess, size)
         mcse = sd / np.sqrt(ess) if mcse is None else mcse
         return cls(tuple(draws), mean, sd, low, high, blank, blank, mcse, ess, blank, level, False, response, told)
+
+    @classmethod
+    def of_quantiles(
+        cls,
+        names: Sequence[str],
+        # mean, sd, the quantiles at the levels of :func:`ends_of`, privacy, prior, mcse, ess, per_sd
+        columns: Sequence[FloatArray],
+        level: float,
+        *,
+        exp: bool,
+        response: str = "",
+        remarks: Mapping[str, str] | None = None,
+    ) -> "CoefficientTable":
+        """Return a table of coefficients, or with `exp` of their ratios."""
+        mean, sd, low, median, high, privacy, prior, mcse, ess, per_sd = columns
+        if exp:
+            low, mean, high, per_sd = (np.exp(values) for values in (low, median, high, per_sd))
+        parts = (mean, sd, low, high, privacy, prior, mcse, ess, per_sd)
+        return cls(tuple(names), *parts, level, exp, response, remarks or {})
 
     def __getitem__(self, name: str) -> dict[str, float]:
         """Return one row."""
@@ -152,7 +172,8 @@ class CoefficientTable:
 
 
 def ends_of(level: float) -> FloatArray:
-    """Return the levels of both ends of an interval, and of the median between them."""
+    """Return the levels of both ends of an interval, and of the median between them; refuse a level not in (0, 1)."""
+    level = check_interval("level", level, 0.0, 1.0)
     return np.array([0.5 * (1.0 - level), 0.5, 0.5 * (1.0 + level)])
 
 
@@ -173,7 +194,7 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
     errors = posterior.monte_carlo_error(ends)
     factor = np.diag(matrix)
     mean = matrix @ posterior.mean[:total] + shift
-    variance = np.einsum("ij,jk,ik->i", matrix, posterior.cov[:total, :total], matrix)
+    sd = np.sqrt(np.einsum("ij,jk,ik->i", matrix, posterior.cov[:total, :total], matrix))
     quantiles = posterior.quantile(ends)[:, :total] * factor
     mcse, ess = np.abs(factor) * errors.mean[:total], np.array(errors.effective_draws[:total])
     _, *shares = causes(posterior)[:, :total]
@@ -184,61 +205,30 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
         mcse[intercepts], ess[intercepts] = table.mcse, table.ess
         for own, combined in zip(shares, (table.privacy, table.prior), strict=True):
             own[intercepts] = combined
-    names = design.model.names[:total]
     per_sd = np.full(total, np.nan)
     per_sd[plain] = posterior.mean[plain] * design.response_scale
-    parts = [names, mean, np.sqrt(variance), quantiles, *shares, mcse, ess, per_sd]
-    if not exp:
-        parts = _with_spread(parts, design, posterior, ends)
-    names, mean, sd, quantiles, privacy, prior, mcse, ess, per_sd = parts
-    if exp:
-        quantiles = np.exp(quantiles)
-        mean, per_sd = quantiles[1], np.exp(per_sd)
-    return CoefficientTable(
-        tuple(names),
-        mean,
-        sd,
-        quantiles[0],
-        quantiles[2],
-        privacy,
-        prior,
-        mcse,
-        ess,
-        per_sd,
-        level,
-        exp,
-        design.response.label,
-        {SIGMA: RESIDUAL_SPREAD} if SIGMA in names else {},
-    )
+    names, columns = design.model.names[:total], [mean, sd, *quantiles, *shares, mcse, ess, per_sd]
+    spread = {} if exp else _spread(design, posterior, ends)
+    for name, row in spread.items():
+        names, columns = (*names, name), [np.append(*pair) for pair in zip(columns, row, strict=True)]
+    remarks = {SIGMA: RESIDUAL_SPREAD} if SIGMA in names else {}
+    label = design.response.label
+    return CoefficientTable.of_quantiles(names, columns, level, exp=exp, response=label, remarks=remarks)
 
 
-def _with_spread(parts: Sequence[Any], design: Design, posterior: Posterior, ends: FloatArray) -> list[Any]:
-    """Append the standard deviation of the noise, in the response's units, or the size of a negative binomial."""
+def _spread(design: Design, posterior: Posterior, ends: FloatArray) -> dict[str, list[float]]:
+    """Return the row of the noise's standard deviation, in the response's units, or of a negative binomial's size."""
     model = design.model
-    if isinstance(model, OwnRegression):
-        if not model.has_size:
-            return list(parts)
-        name, draws, ends_of_sigma = SIZE, posterior.sample(_DRAWS, seed=_SEED)[:, -1], posterior.quantile(ends)[:, -1]
-    elif isinstance(model, LinearRegression):
-        name = SIGMA
-        draws = np.sqrt(posterior.sample(_DRAWS, seed=_SEED)[:, -1]) * design.response_scale
-        ends_of_sigma = np.sqrt(posterior.quantile(ends)[:, -1]) * design.response_scale
-    else:
-        return list(parts)
-    names, mean, sd, quantiles, privacy, prior, mcse, ess, per_sd = parts
-    _, noise, alone = causes(posterior)[:, -1]
-    effective = min(_DRAWS, float(posterior.monte_carlo_error(ends).effective_draws[-1]))
-    return [
-        (*names, name),
-        np.append(mean, draws.mean()),
-        np.append(sd, draws.std()),
-        np.column_stack([quantiles, ends_of_sigma]),
-        np.append(privacy, noise),
-        np.append(prior, alone),
-        np.append(mcse, draws.std() / math.sqrt(effective)),
-        np.append(ess, effective),
-        np.append(per_sd, np.nan),
-    ]
+    has_size = isinstance(model, OwnRegression) and model.has_size
+    if not has_size and not isinstance(model, LinearRegression):
+        return {}
+    draws, quantiles = posterior.sample(_DRAWS, seed=_SEED)[:, -1], posterior.quantile(ends)[:, -1]
+    if not has_size:
+        draws, quantiles = (np.sqrt(variance) * design.response_scale for variance in (draws, quantiles))
+    _, *shares = causes(posterior)[:, -1]
+    ess = min(_DRAWS, float(posterior.monte_carlo_error(ends).effective_draws[-1]))
+    row = [draws.mean(), draws.std(), *quantiles, *shares, draws.std() / math.sqrt(ess), ess, math.nan]
+    return {SIZE if has_size else SIGMA: row}
 
 
 def _padded(rows: FloatArray, posterior: Posterior) -> FloatArray:
@@ -262,23 +252,6 @@ def combination(
     sd = np.sqrt([row @ posterior.cov[: len(matrix), : len(matrix)] @ row])
     combined = combine(posterior, _padded(row[None], posterior), ends_of(level))
     ends = combined.quantiles + vector @ shift
-    if exp:
-        ends = np.exp(ends)
-        mean = ends[1]
     label = " ".join(f"{'-' if weight < 0 else '+'} {abs(weight):g} {name}" for name, weight in weights.items())
-    label = label.removeprefix("+ ")
-    blank = np.array([np.nan])
-    return CoefficientTable(
-        (label,),
-        mean,
-        sd,
-        ends[0],
-        ends[2],
-        combined.privacy,
-        combined.prior,
-        combined.mcse,
-        combined.ess,
-        blank,
-        level,
-        exp,
-    )
+    columns = [mean, sd, *ends, combined.privacy, combined.prior, combined.mcse, combined.ess, np.array([np.nan])]
+    return CoefficientTable.of_quantiles((label.removeprefix("+ "),), columns, level, exp=exp)

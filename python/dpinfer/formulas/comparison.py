@@ -85,12 +85,14 @@ def compare_without(
     places = list(weights)
     mean, cov = posterior.mean[places], posterior.cov[np.ix_(places, places)]
     wald = float(mean @ np.linalg.solve(cov, mean))
-    log_densities, log_variance = _components(posterior, places)
+    log_densities, rho, spread = _components(posterior, places)
     k, scale = len(places), design.prior_scale
     constant = k * (math.log(scale) + 0.5 * math.log(2.0 * math.pi))
     if isinstance(design.model, LinearRegression):
-        # Average of the inverse prior density, which is proportional to sigma**k.
-        log_densities = log_densities + log_variance(k)
+        # Average of the inverse prior density, which is proportional to sigma**k, where sigma**2 = softplus(rho).
+        nodes, masses = gauss_hermite(_NODES)
+        log_sigma = 0.5 * np.log(softplus(rho[:, None] + spread[:, None] * nodes))
+        log_densities = log_densities + special.logsumexp(k * log_sigma, b=masses, axis=1)
     values = special.logsumexp(log_densities) - math.log(len(log_densities))
     return ModelComparison(
         tuple(design.model.names[index] for index in weights),
@@ -101,35 +103,23 @@ def compare_without(
     )
 
 
-class _LogMeanSigma:
-    """log E[sigma**k] of each component, sigma**2 = softplus(rho), rho normal."""
-
-    def __init__(self, rho: FloatArray, spread: FloatArray) -> None:
-        nodes, self._weights = gauss_hermite(_NODES)
-        self._log = 0.5 * np.log(softplus(rho[:, None] + spread[:, None] * nodes))
-
-    def __call__(self, k: int) -> FloatArray:
-        return np.asarray(special.logsumexp(k * self._log, b=self._weights, axis=1))
-
-
-def _components(posterior: Posterior, places: list[int]) -> tuple[FloatArray, _LogMeanSigma]:
-    """Return the log density at zero of each component of the posterior, with its noise variance."""
+def _components(posterior: Posterior, places: list[int]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return of each component of the posterior its log density at zero, and the normal law of its last parameter."""
     distribution = posterior.distribution
     if isinstance(distribution, DrawnTheta) and distribution.q_factor is not None:
         location = distribution.location[:, places]
         inverse = np.linalg.inv(distribution.q_factor)
         rows = inverse[:, :, places]
         covariance = np.swapaxes(rows, 1, 2) @ rows
-        last = 1.0 / np.abs(distribution.q_factor[:, -1, -1])
-        sigma = _LogMeanSigma(distribution.location[:, -1], last)
+        last = distribution.location[:, -1], 1.0 / np.abs(distribution.q_factor[:, -1, -1])
     else:
         location, covariance = posterior.mean[None, places], posterior.cov[None][:, places][:, :, places]
-        rho = posterior.distribution.marginals
-        sigma = _LogMeanSigma(rho.mean[-1:], np.sqrt(rho.variance[-1:]))
+        marginals = posterior.distribution.marginals
+        last = marginals.mean[-1:], np.sqrt(marginals.variance[-1:])
     solved = np.linalg.solve(covariance, location[..., None])[..., 0]
     distance = np.sum(location * solved, axis=1)
     _, size = np.linalg.slogdet(covariance)
-    return -0.5 * (distance + size + len(places) * math.log(2.0 * math.pi)), sigma
+    return -0.5 * (distance + size + len(places) * math.log(2.0 * math.pi)), *last
 
 
 def _batch_error(log_values: FloatArray) -> float:

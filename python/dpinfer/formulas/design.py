@@ -28,7 +28,6 @@ from dpinfer.formulas.factors import (
     compile_offset,
     compile_response,
     of_persons,
-    public_location,
 )
 from dpinfer.formulas.grammar import Formula, parse
 from dpinfer.formulas.own_families import OwnRegression
@@ -488,7 +487,7 @@ def _response_units(response: Part, own: Column | None, family: str, *, complete
             )
         return 0.0, 1.0
     if isinstance(own, ContinuousColumn):
-        return public_location(own)
+        return own.public_location
     if not low < high:
         raise FormulaError("formula must have a response that varies")
     return 0.5 * (low + high), (high - low) / float(np.sqrt(12.0))

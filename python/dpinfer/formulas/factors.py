@@ -83,9 +83,7 @@ class Factor:
 
     def coded(self, *, contrast: bool) -> tuple[Part, ...]:
         """Return the parts: for contrasts without the base level."""
-        if self.base is None:
-            return self.parts
-        if not contrast:
+        if self.base is None or not contrast:
             return self.parts
         kept = (part for index, part in enumerate(self.parts) if index != self.base)
         return tuple(Part(part.label.replace("[", "[T.", 1), part.evaluate, part.bounds) for part in kept)
@@ -117,11 +115,13 @@ def compile_factor(expression: str, schema: Schema) -> Factor:
     columns = {column.name: column for column in schema.columns}
     if expression in columns:
         return _column(expression, columns[expression])
-    for alias, name in enumerate(dict.fromkeys(_QUOTED.findall(expression))):
+    # From a quoted column to a Python identifier.
+    aliases = {name: f"_quoted_{number}_" for number, name in enumerate(dict.fromkeys(_QUOTED.findall(expression)))}
+    for name, alias in aliases.items():
         if name not in columns:
             raise FormulaError(f"formula must use columns of the schema ({', '.join(columns)}), got {name!r}")
-        columns[f"_quoted_{alias}_"] = columns[name]
-    tree = _syntax(_QUOTED.sub(lambda found: _alias(found[1], columns), expression))
+        columns[alias] = columns[name]
+    tree = _syntax(_QUOTED.sub(lambda found: aliases[found[1]], expression))
     named = (node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
     used = frozenset(columns[name].name for name in named if name in columns)
     if isinstance(tree, ast.Call):
@@ -134,11 +134,6 @@ def compile_factor(expression: str, schema: Schema) -> Factor:
     if not used:
         raise FormulaError(f"formula must have terms of columns, and {expression!r} reads no column of the schema")
     return Factor(expression, used, (Part(expression, _vector(compiled), compiled.bounds),))
-
-
-def _alias(name: str, columns: Mapping[str, Column]) -> str:
-    """Return the Python identifier of a quoted column."""
-    return next(key for key, column in columns.items() if key.startswith("_quoted_") and column.name == name)
 
 
 def compile_offset(expression: str, schema: Schema) -> Factor:
@@ -286,16 +281,14 @@ def _polynomials(expression: str, call: ast.Call, columns: Mapping[str, Column])
     column = _continuous(call, columns, "poly")
     options = _options(call, ("degree", "raw"), "poly")
     degree = _whole(options.get("degree", 1), 1, _MOST_DEGREE, "poly(x, degree)")
-    low, high = column.bounds
     parts = []
     for order in range(1, degree + 1):
         if options.get("raw", False):
-            parts.append(
-                Part(f"{expression}[{order}]", _power(column.name, order), intervals.power((low, high), order))
-            )
+            evaluate, bounds = _power(column.name, order), intervals.power(column.bounds, order)
         else:
             largest = float(np.sqrt(2.0 * order + 1.0))
-            parts.append(Part(f"{expression}[{order}]", _legendre(column, order), (-largest, largest)))
+            evaluate, bounds = _legendre(column, order), (-largest, largest)
+        parts.append(Part(f"{expression}[{order}]", evaluate, bounds))
     return tuple(parts)
 
 
@@ -442,7 +435,7 @@ def _call(node: ast.Call, columns: Mapping[str, Column], whole: str) -> _Number:
         column = _continuous(node, columns, name)
         if len(node.args) + len(node.keywords) != 1:
             raise FormulaError(f"formula must have {name}() of one column, got {whole!r}")
-        mean, sd = public_location(column)
+        mean, sd = column.public_location
         divisor = 1.0 if name == "center" else sd
         low, high = ((bound - mean) / divisor for bound in column.bounds)
         return _Number(lambda v: (v[column.name] - mean) / divisor, intervals.checked((low, high)))
@@ -457,11 +450,3 @@ def _call(node: ast.Call, columns: Mapping[str, Column], whole: str) -> _Number:
         return inner
     function: Any = getattr(np, name)
     return _Number(lambda v: function(inner.evaluate(v)), intervals.FUNCTIONS[name](inner.bounds))
-
-
-def public_location(column: ContinuousColumn) -> tuple[float, float]:
-    """Return the declared mean and sd of a column; those of the uniform distribution on its bounds without."""
-    low, high = column.bounds
-    if column.mean is not None and column.sd is not None:
-        return column.mean, column.sd
-    return 0.5 * (low + high), (high - low) / float(np.sqrt(12.0))

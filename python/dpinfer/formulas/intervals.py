@@ -81,10 +81,6 @@ def _absolute(interval: Interval) -> Interval:
     return (0.0 if low <= 0.0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
 
 
-def _wave(interval: Interval) -> Interval:
-    return -1.0, 1.0
-
-
 FUNCTIONS: dict[str, Callable[[Interval], Interval]] = {
     "log": _monotone(math.log, 0.0, True, "the logarithm"),
     "log2": _monotone(math.log2, 0.0, True, "the logarithm"),
@@ -94,6 +90,6 @@ FUNCTIONS: dict[str, Callable[[Interval], Interval]] = {
     "expm1": _monotone(math.expm1),
     "sqrt": _monotone(math.sqrt, 0.0, False, "the square root"),
     "abs": _absolute,
-    "sin": _wave,
-    "cos": _wave,
+    "sin": lambda interval: (-1.0, 1.0),
+    "cos": lambda interval: (-1.0, 1.0),
 }

@@ -195,8 +195,6 @@ def _groups(design: Design, group: Group) -> tuple[list[Effects], set[int]]:
 def _curve(design: Design, term: str, number: int) -> tuple[Effects, tuple[FloatArray, str, float], set[int]]:
     """Return a curve's bends as effects, and its line as a fixed coefficient: per sd of the even law on the bounds.
 
-    Notes
-    -----
     The functions that diagonalise curvature and mean square on the public bounds (Demmler and Reinsch 1975), each with
     a variance in proportion to the inverse of its curvature (Wood 2017, sec. 5.8): in all, 1 on average on the bounds.
     """

@@ -78,14 +78,9 @@ class MixedFit(RegressionFit):
         total = inner.mean(axis=0) + mean.var(axis=0)
         data = np.einsum("ki,ij,kj->k", rows, self.pooled.data, rows)
         privacy = np.clip(1.0 - data / np.maximum(total, 1e-300), 0.0, 1.0)
-        centre = mean.mean(axis=0)
-        if exp:
-            quantiles = np.exp(quantiles)
-            centre = quantiles[1]
         blank = np.full(len(rows), np.nan)
-        error, ess = self.pooled.error(mean)
-        parts = (centre, np.sqrt(total), quantiles[0], quantiles[2], privacy, blank, error, ess, blank)
-        return CoefficientTable(tuple(names), *parts, level, exp, self.design.response.label)
+        columns = (mean.mean(axis=0), np.sqrt(total), *quantiles, privacy, blank, *self.pooled.error(mean), blank)
+        return CoefficientTable.of_quantiles(names, columns, level, exp=exp, response=self.design.response.label)
 
     def coefficients(self, level: float = 0.9, *, exp: bool = False) -> CoefficientTable:
         """Return the fixed coefficients in the user's units; the intercept is that of the middle of the groups.
@@ -95,7 +90,6 @@ class MixedFit(RegressionFit):
         self._check_exp(exp)
         layout = self.layout
         rows = np.pad(layout.matrix, ((0, 0), (0, self.pooled.mean.shape[1] - len(layout.names))))
-        level = check_interval("level", level, 0.0, 1.0)
         return self._table(layout.names, rows, layout.shift, level, exp=exp)
 
     def _effects(self, term: str | None) -> Effects:
@@ -123,7 +117,6 @@ class MixedFit(RegressionFit):
             ``"(1 | site)"`` or ``"site"``; the first by default.
         level : float in (0, 1)
         """
-        level = check_interval("level", level, 0.0, 1.0)
         found = self._effects(term)
         places = self._places(found)
         size = sum(own.stop - own.start for own in places)
@@ -142,25 +135,20 @@ class MixedFit(RegressionFit):
             Where; 21 points of the public bounds by default.
         level : float in (0, 1)
         """
-        level = check_interval("level", level, 0.0, 1.0)
         curves = [each for each in self.layout.effects if each.kind == "curve"]
         if not curves:
             raise ValueError("term must be of a curve, and this prior has none")
-        pooled_rows = curves[0] if term is None else self._effects(term)
-        if pooled_rows.kind != "curve":
+        found = curves[0] if term is None else self._effects(term)
+        if found.kind != "curve":
             raise ValueError(f"term must be of a curve, got {term!r}")
-        low, high = pooled_rows.grid[0], pooled_rows.grid[-1]
+        low, high = found.grid[0], found.grid[-1]
         points = np.linspace(low, high, 21) if at is None else np.clip(np.asarray(at, dtype=np.float64), low, high)
         rows = np.zeros((len(points), self.pooled.mean.shape[1]))
-        (own,) = self._places(pooled_rows)
-        for place, values in zip(range(own.start, own.stop), pooled_rows.functions.T, strict=True):
-            rows[:, place] = np.interp(points, pooled_rows.grid, values) * pooled_rows.units[0]
-        rows[:, pooled_rows.line] = (points - 0.5 * (low + high)) * self.layout.matrix[
-            pooled_rows.line, pooled_rows.line
-        ]
-        return self._table(
-            [f"{pooled_rows.column} = {point:g}" for point in points], rows, np.zeros(len(points)), level
-        )
+        (own,) = self._places(found)
+        for place, values in zip(range(own.start, own.stop), found.functions.T, strict=True):
+            rows[:, place] = np.interp(points, found.grid, values) * found.units[0]
+        rows[:, found.line] = (points - 0.5 * (low + high)) * self.layout.matrix[found.line, found.line]
+        return self._table([f"{found.column} = {point:g}" for point in points], rows, np.zeros(len(points)), level)
 
     def _scale_draws(self) -> Iterator[tuple[str, FloatArray, str]]:
         """Yield name, draws in the user's units and remark of standard deviations and correlations."""
@@ -185,7 +173,6 @@ class MixedFit(RegressionFit):
         level : float in (0, 1)
             Of the equal-tailed intervals.
         """
-        level = check_interval("level", level, 0.0, 1.0)
         rows = list(self._scale_draws())
         if isinstance(self.design.model, LinearRegression):
             variance = self.posterior.sample(DRAWS, seed=SEED)[:, -1]
@@ -213,7 +200,6 @@ class MixedFit(RegressionFit):
         ----------
         level : float in (0, 1)
         """
-        level = check_interval("level", level, 0.0, 1.0)
         model = self.design.model
         rng = np.random.default_rng(SEED)
         chosen = rng.integers(len(self.pooled.mean), size=DRAWS)
@@ -300,13 +286,7 @@ class MixedFit(RegressionFit):
         return np.column_stack((weights, found.location[chosen, -1] + spread * rng.standard_normal(len(u))))
 
     def compare(self, without: str | Sequence[str]) -> ModelComparison:
-        """Compare fixed coefficients only through ``fit.plain.compare``: its prior is known, this one's is learned.
-
-        Raises
-        ------
-        ValueError
-            Always.
-        """
+        """Raise ValueError: ``fit.plain.compare`` compares fixed coefficients, whose prior is known there."""
         raise ValueError(
             "compare() needs independent priors: use fit.plain.compare(...); scales() marks effects near zero"
         )

@@ -1,6 +1,6 @@
 """Regressions with effects of persons: what lme4 and MixedLM show, from the release of a run that protects persons."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -8,7 +8,6 @@ import numpy as np
 from scipy import special
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_interval
 from dpinfer.formulas.arviz_export import regression_to_arviz
 from dpinfer.formulas.coefficients import LINK_VARIANCE, NOT_TOLD_FROM_ZERO, CoefficientTable
 from dpinfer.formulas.effects import DRAWS, SEED, complete_points, moments_at
@@ -126,7 +125,6 @@ class PersonFit(RegressionFit):
         ----------
         level : float in (0, 1)
         """
-        level = check_interval("level", level, 0.0, 1.0)
         theta = self.posterior.sample(_ENDS, seed=SEED, space="unconstrained")
         return self._drawn(self._scale_draws(theta), level, self._remarks())
 
@@ -142,7 +140,6 @@ class PersonFit(RegressionFit):
         ----------
         level : float in (0, 1)
         """
-        level = check_interval("level", level, 0.0, 1.0)
         model = self._model
         if model.family not in ("gaussian", *LINK_VARIANCE):
             raise ValueError(f"intraclass_correlation() is not there for family {model.family!r}: its noise varies")
@@ -210,9 +207,5 @@ class PersonFit(RegressionFit):
             f"a record is all rows of one {self._column}, the first {self._model.max_rows} of those with more; "
             f"{units['n_units']} of them are declared"
         )
-        return RegressionSummary(
-            found.title.replace(" records,", f" records of {self._column!r},"),
-            found.guarantee,
-            found.table,
-            (str(self.scales(level)), told, *found.notes),
-        )
+        title = found.title.replace(" records,", f" records of {self._column!r},")
+        return replace(found, title=title, notes=(str(self.scales(level)), told, *found.notes))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpinfer._validate import check_integer, check_interval
+from dpinfer._validate import check_integer
 from dpinfer.accounting import Guarantee
 from dpinfer.errors import ReleaseFormatError
 from dpinfer.fitting import Choice, Fit, FitPlan, load_fit
@@ -173,7 +173,7 @@ class RegressionFit:
             Odds ratios of a binomial or multinomial, rate ratios of a Poisson regression.
         """
         self._check_exp(exp)
-        return tabulate(self.design, self.posterior, level=check_interval("level", level, 0.0, 1.0), exp=exp)
+        return tabulate(self.design, self.posterior, level=level, exp=exp)
 
     def contrast(self, weights: Mapping[str, float], level: float = 0.9, *, exp: bool = False) -> CoefficientTable:
         """Return a linear combination of coefficients: ``{"job[T.clerk]": 1, "job[T.cook]": -1}``.
@@ -188,7 +188,6 @@ class RegressionFit:
         if not isinstance(weights, Mapping) or not weights:
             raise TypeError(f"weights must be a mapping of names of coefficients, got {type(weights).__name__}")
         self._check_exp(exp)
-        level = check_interval("level", level, 0.0, 1.0)
         return combination(self.design, self.posterior, dict(weights), level=level, exp=exp)
 
     def _check_exp(self, exp: bool) -> None:
@@ -239,7 +238,6 @@ class RegressionFit:
         CoefficientTable
             From 2000 draws with a fixed seed.
         """
-        level = check_interval("level", level, 0.0, 1.0)
         return marginal_effects(self.design, self.posterior, new_data, level)
 
     def compare(self, without: str | Sequence[str]) -> ModelComparison:

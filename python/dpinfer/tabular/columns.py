@@ -191,10 +191,14 @@ class ContinuousColumn(Column):
         low, high = self.bounds
         if self.scaling == "none":
             return 0.0, 1.0
-        if self.scaling == "unit":
-            return low, high - low
+        return (low, high - low) if self.scaling == "unit" else self.public_location
+
+    @property
+    def public_location(self) -> tuple[float, float]:
+        """The declared mean and sd; those of the uniform distribution on the bounds without."""
         if self.mean is not None and self.sd is not None:
             return self.mean, self.sd
+        low, high = self.bounds
         return 0.5 * (low + high), (high - low) / float(np.sqrt(12.0))
 
     @property

@@ -22,6 +22,8 @@ _NOT_BOUNDS = _ELSEWHERE | {"model_spec", "names", "positions_are_params", "sett
 def certificate(release: Release, *, ledger: str | os.PathLike[str] | None = None, key: bytes | None = None) -> str:
     """Return the certificate of a release: one JSON text that ``verify_release.py`` checks with nothing of dpinfer.
 
+    It is canonical JSON, ASCII, one line.  docs/certificates.md is its specification.
+
     **Privacy.** Post-processing of a Release: holds its public settings and hashes of its noisy arrays.
 
     Raises BackendUnavailableError if it is to be signed and ``cryptography`` is not installed. Raises LedgerError if
@@ -34,11 +36,6 @@ def certificate(release: Release, *, ledger: str | os.PathLike[str] | None = Non
         The ledger that the run was charged to: the entry's own text goes into the certificate.
     key : bytes, optional
         The 32 bytes of an Ed25519 private key that signs it; needs ``pip install 'dpinfer[sign]'``.
-
-    Returns
-    -------
-    str
-        Canonical JSON, ASCII, one line.  docs/certificates.md is its specification.
     """
     members = unpack_archive(release_bytes(release))
     document = parse_json(members["release.json"])

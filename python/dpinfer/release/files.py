@@ -193,11 +193,6 @@ def load_release(path: str | os.PathLike[str], kind: type[Release] = Release) ->
     path : path-like
     kind : type
         The required class of the release, such as :class:`dpinfer.GradientTrace`; any by default.
-
-    Returns
-    -------
-    Release
-        Of that kind.
     """
     if not isinstance(kind, type) or not issubclass(kind, Release):
         raise TypeError(f"kind must be a class of releases, such as dpinfer.GradientTrace, got {kind!r}")

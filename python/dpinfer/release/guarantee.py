@@ -273,11 +273,6 @@ class Guaranteed:
 
         Raises TypeError if there is no such field. Raises ValueError if a field is out of range, or a mark would be
         lost.
-
-        Parameters
-        ----------
-        **changes
-            Fields and their new values.
         """
         values = self._values()
         unknown = set(changes) - set(values)
@@ -298,10 +293,7 @@ class Guaranteed:
     def with_leaks(self, *leaks: str) -> Self:
         """Return a copy with a permanent mark of contents that were taken from the records without noise.
 
-        Parameters
-        ----------
-        *leaks : str
-            One clause each, such as "bounds were read from the private records".
+        Each is one clause, such as "bounds were read from the private records".
         """
         return self.replace(leaks=(*self.leaks, *leaks)) if leaks else self
 
@@ -341,6 +333,17 @@ class Stated(Guaranteed):
     secure: bool = True
     other_parts: tuple[Part, ...] = ()
     leaks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._check_guarantee()
+
+    def _check_fields(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Check and store every field with a :class:`Shape` or a :class:`Range`; return the lengths of all axes."""
+        found = dict(sizes)
+        for item in fields(self):
+            for rule in getattr(item.type, "__metadata__", ()):
+                object.__setattr__(self, item.name, rule.checked(item.name, getattr(self, item.name), found))
+        return found
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -390,14 +393,6 @@ class Release(Stated):
         """Number of model parameters n; None if only the model has it."""
         return None
 
-    def _check_fields(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Check and store every field with a :class:`Shape` or a :class:`Range`; return the lengths of all axes."""
-        found = dict(sizes)
-        for item in fields(self):
-            for rule in getattr(item.type, "__metadata__", ()):
-                object.__setattr__(self, item.name, rule.checked(item.name, getattr(self, item.name), found))
-        return found
-
     def _check_names(self, size: int) -> None:
         """Check the names of `size` parameters and the number of records."""
         object.__setattr__(self, "n_records", check_integer("n_records", self.n_records, 1))
@@ -424,10 +419,7 @@ class Release(Stated):
         save_release(self, path)
 
     def certificate(self, *, ledger: str | os.PathLike[str] | None = None, key: bytes | None = None) -> str:
-        """Return the release's claims as JSON text, which can be checked without this library.
-
-        See :func:`dpinfer.release.certificate`, which it calls.
-        """
+        """Return :func:`dpinfer.release.certificate`: claims as JSON that others can check without this library."""
         from dpinfer.release.certificate import certificate
 
         return certificate(self, ledger=ledger, key=key)

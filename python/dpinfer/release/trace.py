@@ -1,24 +1,17 @@
 """The gradient-trace release: the whole noisy trace of DP-SGD, its noise model and its privacy event."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer._validate import Range, Shape, check_choice, check_integer
 from dpinfer.accounting import NonPrivateEvent, SelfComposed, run_event
 from dpinfer.release.guarantee import Release
 
 GRADIENTS = ("reparameterised", "aligned")
 FAMILIES = ("mean_field", "point", "full_rank")
-
-
-def _freeze(array: FloatArray) -> FloatArray:
-    if array.flags.writeable:
-        array = array.view()
-        array.flags.writeable = False
-    return array
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -62,12 +55,12 @@ class GradientTrace(Release):
         As in :class:`dpinfer.Release`.
     """
 
-    params: FloatArray
-    positions: FloatArray
-    noisy_gradients: FloatArray
+    params: Annotated[FloatArray, Shape("T d")]
+    positions: Annotated[FloatArray, Shape("T k")]
+    noisy_gradients: Annotated[FloatArray, Shape("T k")]
     noise_stddev: FloatArray
-    final_params: FloatArray
-    sample_rate: float
+    final_params: Annotated[FloatArray, Shape("d")]
+    sample_rate: Annotated[float, Range(0.0, 1.0, last=True)]
     names: tuple[str, ...]
     n_records: int | None = None
     family: str = "mean_field"
@@ -96,32 +89,17 @@ class GradientTrace(Release):
         n = len(names)
         d = {"mean_field": 2 * n, "point": n, "full_rank": n + n * (n + 1) // 2}[self.family]
         k = n if self.gradient == "aligned" else d
-        params = check_float_array("params", self.params, (None, d))
-        steps = params.shape[0]
-        if steps < 1:
-            raise ValueError("params must hold at least one step, got 0")
         same = self.positions is self.params
-        put(self, "params", _freeze(params))
-        put(
-            self,
-            "positions",
-            self.params if same else _freeze(check_float_array("positions", self.positions, (steps, k))),
-        )
-        if self.positions.shape[1] != k:
-            raise ValueError(f"positions must have shape {(steps, k)}, got {self.positions.shape}")
-        put(self, "noisy_gradients", _freeze(check_float_array("noisy_gradients", self.noisy_gradients, (steps, k))))
-        put(self, "final_params", _freeze(check_float_array("final_params", self.final_params, (d,))))
-        for name, width in (("noise_stddev", k), ("grad_scale", k), ("learning_rate", d)):
+        sizes = self._check_fields({"d": d, "k": k})
+        if same:
+            put(self, "positions", self.params)
+        for name, axis in (("noise_stddev", "k"), ("grad_scale", "k"), ("learning_rate", "d")):
             value = getattr(self, name)
-            if value is None:
-                continue
-            array = np.asarray(value)
-            shape = (steps, width) if array.ndim == 2 else (width,)
-            array = check_float_array(name, value, shape)
-            if not (np.all(array >= 0.0) if name == "learning_rate" else np.all(array > 0.0)):
-                raise ValueError(f"{name} must be positive")
-            put(self, name, _freeze(array))
-        put(self, "sample_rate", check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False))
+            if value is not None:
+                shape = Shape(f"T {axis}" if np.ndim(value) == 2 else axis, positive=name != "learning_rate")
+                put(self, name, shape.checked(name, value, sizes))
+        if self.learning_rate is not None and np.any(self.learning_rate < 0.0):
+            raise ValueError("learning_rate must be at least 0")
         if self.n_records is not None:
             put(self, "n_records", check_integer("n_records", self.n_records, 1))
         self._check_guarantee()

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_float_array, check_integer, check_interval
+from dpinfer._validate import POSITIVE, Range, Shape, check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event
 from dpinfer.release.guarantee import Stated
 
@@ -24,9 +24,6 @@ class _UnknownRelease(Stated):
     # the mechanism, the version and the ledger's entry, if there is one
     settings: Mapping[str, Any] = field(default_factory=dict)
     _frozen: ClassVar[tuple[str, ...]] = ("settings",)
-
-    def __post_init__(self) -> None:
-        self._check_guarantee()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -57,13 +54,13 @@ class CountRelease(_UnknownRelease):
     """
 
     noisy_count: int
-    laplace_scale: float
+    laplace_scale: Annotated[float, POSITIVE]
     _part_name: ClassVar[str] = "number of records"
     _released: ClassVar[str] = "the noisy number of records"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "noisy_count", check_integer("noisy_count", self.noisy_count))
-        object.__setattr__(self, "laplace_scale", check_interval("laplace_scale", self.laplace_scale, 0.0))
+        self._check_fields({})
         super().__post_init__()
 
     @property
@@ -155,9 +152,9 @@ class BoundsRelease(_UnknownRelease):
     """
 
     names: tuple[str, ...]
-    lower: FloatArray
-    upper: FloatArray
-    probability: float
+    lower: Annotated[FloatArray, Shape("k")]
+    upper: Annotated[FloatArray, Shape("k")]
+    probability: Annotated[float, Range(0.0, 0.5)]
     limits: FloatArray
     _part_name: ClassVar[str] = "quantiles for bounds"
     _released: ClassVar[str] = "the private quantiles"
@@ -165,15 +162,10 @@ class BoundsRelease(_UnknownRelease):
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "names", tuple(self.names))
-        put(self, "probability", check_interval("probability", self.probability, 0.0, 0.5))
-        for name, shape in (
-            ("lower", (len(self.names),)),
-            ("upper", (len(self.names),)),
-            ("limits", (len(self.names), 2)),
-        ):
-            array = check_float_array(name, getattr(self, name), shape, finite=name != "limits").copy()
-            array.flags.writeable = False
-            put(self, name, array)
+        self._check_fields({"k": len(self.names)})
+        limits = check_float_array("limits", self.limits, (len(self.names), 2), finite=False).copy()
+        limits.flags.writeable = False
+        put(self, "limits", limits)
         if not np.all(self.lower < self.upper):
             raise ValueError("lower must be less than upper")
         super().__post_init__()
@@ -224,14 +216,14 @@ class CategoriesRelease(_UnknownRelease):
     """
 
     noisy_counts: Mapping[str, Mapping[str, int]]
-    laplace_scale: float
+    laplace_scale: Annotated[float, POSITIVE]
     threshold: int
     _part_name: ClassVar[str] = "labels of categories"
     _released: ClassVar[str] = "the labels and their noisy counts"
     _frozen: ClassVar[tuple[str, ...]] = ("settings", "noisy_counts")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "laplace_scale", check_interval("laplace_scale", self.laplace_scale, 0.0))
+        self._check_fields({})
         object.__setattr__(self, "threshold", check_integer("threshold", self.threshold, 1))
         for counts in self.noisy_counts.values():
             if any(count < self.threshold for count in counts.values()):

@@ -114,19 +114,14 @@ class OwnNewtonRelease(ScoreSums):
 
     def __post_init__(self) -> None:
         found, steps, edges = (len(np.atleast_1d(x)) for x in (self.matrices, self.scores, self.norm_edges))
-        tallied = steps if self.tallied else 0
-        sizes = {"edges": edges, "bins": edges + 1, "counted": found + 1 + steps if edges else 0, "tallied": tallied}
-        sizes |= (
-            {"matrices": found + 1, "slopes": np.size(self.slope_position)} if tallied else {"matrices": 0, "slopes": 0}
-        )
-        n = self._check_fields(sizes)["d"]
+        sizes = {"edges": edges, "bins": edges + 1, "counted": found + 1 + steps if edges else 0}
+        of_tallies = {"tallied": steps, "matrices": found + 1, "slopes": np.size(self.slope_position)}
+        n = self._check_fields(sizes | (of_tallies if self.tallied else dict.fromkeys(of_tallies, 0)))["d"]
         if np.any(self.count_shares < 0.0) or np.any(self.count_shares >= 1.0):
             raise ValueError("count_shares must be in [0, 1)")
         if not (np.all(self.norm_edges > 0.0) and np.all(np.diff(self.norm_edges) > 0.0)):
             raise ValueError("norm_edges must be positive and increase")
-        self._check_names(n)
-        self._check_event()
-        self._check_guarantee()
+        self._check_claims(n)
 
     def _sums(self) -> tuple[FloatArray, FloatArray]:
         """Return each pass's noise and the largest norm that a record's contribution may have there, in order.
@@ -260,9 +255,7 @@ class OwnPopulationRelease(PopulationSums):
         d = self._check_fields(sizes)["d"]
         if edges and not self.count_share > 0.0:
             raise ValueError("count_share must be positive where norms are counted")
-        self._check_names(d)
-        self._check_event()
-        self._check_guarantee()
+        self._check_claims(d)
 
     def _sums(self) -> tuple[FloatArray, FloatArray]:
         """Return each pass's noise and the largest norm that a record's contribution may have there, in order.

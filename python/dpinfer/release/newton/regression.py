@@ -57,6 +57,12 @@ class SumsOfPasses(Release):
         if np.any(spent > paid * (1.0 + 2e-9)):
             raise ValueError("event must not claim more noise than the sums have")
 
+    def _check_claims(self, n_params: int) -> None:
+        """Check names, event and guarantee, once the fields of the sums are checked."""
+        self._check_names(n_params)
+        self._check_event()
+        self._check_guarantee()
+
     @property
     def n_passes(self) -> int:
         """Number of passes over the records."""
@@ -174,9 +180,7 @@ class NewtonRelease(RegressionSums):
         if not np.all(np.diff(self.edges) > 0.0) or self.edges[0] <= 0.0:
             raise ValueError("edges must be positive and increase")
         object.__setattr__(self, "n_measured", check_integer("n_measured", self.n_measured, 1, sizes["T"]))
-        self._check_names(sizes["d"] + 1)
-        self._check_event()
-        self._check_guarantee()
+        self._check_claims(sizes["d"] + 1)
 
     def _sums(self) -> tuple[FloatArray, FloatArray]:
         """Return each pass's noise and the largest norm that a record's contribution may have there, in order."""
@@ -268,9 +272,7 @@ class GlmNewtonRelease(RegressionSums):
     format_name: ClassVar[str] = "dpinfer-glm-newton-release"
 
     def __post_init__(self) -> None:
-        self._check_names(self._check_regression()["d"])
-        self._check_event()
-        self._check_guarantee()
+        self._check_claims(self._check_regression()["d"])
 
     def _sums(self) -> tuple[FloatArray, FloatArray]:
         """Return each pass's noise and the largest norm that a record's contribution may have there, in order."""
@@ -427,9 +429,7 @@ class PopulationRelease(RegressionSums, PopulationSums):
         weights, strata = np.shape(self.positions)[-1], len(self.strata)
         sizes = {"rare_d": weights if along else 0, "strata": strata, "strata_d": weights + 1 if strata else 0}
         d = self._check_regression(scales=scales, rare=along, **sizes)["d"]
-        self._check_names(d + (scales > 0))
-        self._check_event()
-        self._check_guarantee()
+        self._check_claims(d + (scales > 0))
 
     @property
     def _bread_sums(self) -> list[tuple[float, float]]:

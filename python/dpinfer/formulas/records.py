@@ -19,7 +19,7 @@ from dpinfer.formulas.design import Design, design
 from dpinfer.mechanism import Silos
 from dpinfer.models import Model
 from dpinfer.tabular import ContinuousColumn, Schema
-from dpinfer.tabular.decoding import DecodedChunk, decode, lacking_value, undeclared_value
+from dpinfer.tabular.decoding import DecodedChunk, decode, undeclared_value
 from dpinfer.tabular.frames import raw_frame, raw_records
 from dpinfer.tabular.reading import RawColumn
 
@@ -133,20 +133,12 @@ def predictors(data: Any, design: Design) -> dict[str, FloatArray]:
 def kept_values(decoded: DecodedChunk) -> dict[str, FloatArray]:
     """Return the values of the records that lack none: numbers clamped to their bounds, indices of categories.
 
-    Raises RecordError or SchemaError if a value is missing where the policy is "refuse", or in no declared category.
+    Raises RecordError or SchemaError as :meth:`DecodedChunk.kept`.
     """
-    for item in decoded.columns:
-        if item.policy == "refuse" and bool(item.absent.any()):
-            raise RecordError(lacking_value(item.column))
     values: dict[str, FloatArray] = {}
-    for item in decoded.columns:
-        # Checked on the kept records only: a record that is dropped anyway must not be able to stop the run.
-        if bool(item.undeclared[decoded.keep].any()):
-            raise SchemaError(undeclared_value(item.column))
-        column = item.values[decoded.keep].astype(np.float64)
-        if isinstance(item.column, ContinuousColumn):
-            column = np.clip(column, *item.column.bounds)
-        values[item.column.name] = column
+    for column, own in decoded.kept():
+        numbers = own.astype(np.float64)
+        values[column.name] = np.clip(numbers, *column.bounds) if isinstance(column, ContinuousColumn) else numbers
     return values
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import DeferredArray, check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
-from dpinfer.errors import RecordError, SchemaError
+from dpinfer.errors import SchemaError
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.bounded_sum import released_sum
 from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
@@ -22,7 +22,7 @@ from dpinfer.release.guarantee import check_parts
 from dpinfer.tables.noisy_table import NoisyTable
 from dpinfer.tables.tuning import TUNING
 from dpinfer.tabular import BinaryColumn, CategoricalColumn, ContinuousColumn, Schema
-from dpinfer.tabular.decoding import decode, lacking_value
+from dpinfer.tabular.decoding import decode
 from dpinfer.tabular.frames import raw_records
 from dpinfer.tabular.reading import RawColumn
 
@@ -216,22 +216,18 @@ def _release(
     if not labels and value is None:
         raise ValueError("columns must name at least one column")
     column = None if value is None else _continuous(schema, value)
-    names = list(labels)
-    places = {name: place for place, name in enumerate(names)}
-    cells = _Cells(
-        tuple(
-            (tuple(places[name] for name in margin), tuple(len(labels[name]) for name in margin)) for margin in margins
-        ),
-        column is not None,
-    )
+    places = {name: place for place, name in enumerate(labels)}
+    coded = [([places[name] for name in margin], [len(labels[name]) for name in margin]) for margin in margins]
+    cells = _Cells(tuple((tuple(own), tuple(sizes)) for own, sizes in coded), column is not None)
     if cells.length > _MAX_CELLS:
         raise ValueError(f"columns must have at most {_MAX_CELLS} cells together, got {cells.length}")
-    source = raw_records(data, schema, [*names, *([] if column is None else [column.name])])
+    wanted = [*labels, *([] if column is None else [column.name])]
+    source = raw_records(data, schema, wanted)
     valued = None if column is None else {"name": column.name, "bounds": list(column.bounds), "unit": column.unit}
     described = {"kind": kind, "margins": [list(margin) for margin in margins], "labels": labels, "value": valued}
     gaussian = check_interval("delta", terms["delta"], 0.0, 1.0, low_open=False) > 0.0
     release = released_sum(
-        DeferredArray(lambda: _read(source, schema, names, column)),
+        DeferredArray(lambda: _read(source, schema, wanted)),
         cells,
         tuple(_names(margins, labels, value)),
         control,
@@ -271,24 +267,17 @@ def _names(margins: tuple[tuple[str, ...], ...], labels: dict[str, list[str]], v
                 yield f"{TUNING.square_weight:g} sum of scaled {value}**2({of})"
 
 
-def _read(
-    source: Callable[[], Iterator[dict[str, RawColumn]]],
-    schema: Schema,
-    names: list[str],
-    column: ContinuousColumn | None,
-) -> FloatArray:
+def _read(source: Callable[[], Iterator[dict[str, RawColumn]]], schema: Schema, wanted: list[str]) -> FloatArray:
     """Return a row of codes and scaled value for each record; NaN for a missing one."""
-    wanted = [*names, *([] if column is None else [column.name])]
     rows = [np.empty((0, len(wanted)))]
     for chunk in source():
-        decoded = {item.column.name: item for item in decode(chunk, schema, wanted).columns}
-        found = np.empty((len(next(iter(chunk.values()))), len(wanted)))
-        for place, name in enumerate(wanted):
-            item = decoded[name]
-            if item.policy == "refuse" and bool(item.absent.any()):
-                raise RecordError(lacking_value(item.column))
-            if column is not None and name == column.name:
-                low, high = column.bounds
+        decoded = decode(chunk, schema, wanted)
+        decoded.refuse_missing()
+        found = np.empty((len(decoded.keep), len(wanted)))
+        for item in decoded.columns:
+            place = wanted.index(item.column.name)
+            if isinstance(item.column, ContinuousColumn):
+                low, high = item.column.bounds
                 found[:, place] = (np.clip(item.values, low, high) - 0.5 * (low + high)) / (0.5 * (high - low))
             else:
                 found[:, place] = np.where(item.values < 0, np.nan, item.values)

@@ -361,11 +361,10 @@ def check_table(path: str | os.PathLike[str], schema: Schema) -> TableCheck:
         header = _header(path, schema, fits=False)
         return TableCheck(header=header, lines=lines, columns=(), usable=0, refusals=(str(error),))
     columns = {name: ColumnCheck(column=column, policy=policy) for name, column, policy in looked_at(schema)}
-    usable = 0
-    empty: set[str] | None = None
+    usable, empty = 0, set(names)
     for chunk in read_chunks(path, names, delimiter=schema.delimiter, counts=lines):
         decoded = decode(chunk, schema)
-        empty = decoded.empty if empty is None else empty & decoded.empty
+        empty &= decoded.empty
         usable += int(np.count_nonzero(decoded.keep))
         for item in decoded.columns:
             columns[item.column.name].add(item, decoded.keep)
@@ -375,7 +374,7 @@ def check_table(path: str | os.PathLike[str], schema: Schema) -> TableCheck:
         lines=lines,
         columns=checks,
         usable=usable,
-        refusals=_refusals(schema, lines, checks, usable, empty or set()),
+        refusals=_refusals(schema, lines, checks, usable, empty if lines.records else set()),
     )
 
 

@@ -104,7 +104,8 @@ class Column:
     @property
     def declared_shares(self) -> tuple[float, ...] | None:
         """Public shares of the categories, None if not declared."""
-        return None
+        shares: tuple[float, ...] | None = getattr(self, "shares", None)
+        return shares
 
     def to_dict(self) -> dict[str, Any]:
         """Return the declaration as TOML values, without the name."""
@@ -321,11 +322,6 @@ class CategoricalColumn(Column):
         """Number of categories."""
         return len(self.categories)
 
-    @property
-    def declared_shares(self) -> tuple[float, ...] | None:
-        """`shares`."""
-        return self.shares
-
     def to_dict(self) -> dict[str, Any]:
         """Return the declaration as TOML values, without the name."""
         result = super().to_dict() | {"categories": list(self.categories)}
@@ -387,11 +383,6 @@ class BinaryColumn(Column):
     def cells(self) -> int:
         """2."""
         return 2
-
-    @property
-    def declared_shares(self) -> tuple[float, ...] | None:
-        """`shares`."""
-        return self.shares
 
     def to_dict(self) -> dict[str, Any]:
         """Return the declaration as TOML values, without the name."""

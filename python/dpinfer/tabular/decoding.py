@@ -4,7 +4,7 @@
 """
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer._values import number_of, text_of
+from dpinfer.errors import RecordError, SchemaError
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn, Column, ContinuousColumn, IgnoredColumn
 from dpinfer.tabular.reading import LineCounts, RawColumn
 from dpinfer.tabular.schema import Schema
@@ -22,8 +23,7 @@ BoolArray = npt.NDArray[np.bool_]
 MINIMUM_RECORDS = 2  # fewer have no spread: formula
 SEE_CHECK = "'dpinfer check' shows the curator the effect of the schema on the file"
 
-_MISSING = -1  # marks in an array of indices, which are not negative
-_UNKNOWN = -2  # marks in an array of indices, which are not negative
+_MISSING, _UNKNOWN = -1, -2  # marks in an array of indices, which are not negative
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +63,25 @@ class DecodedChunk:
     def empty(self) -> set[str]:
         """Names of the columns without a value in any record."""
         return {item.column.name for item in self.columns if bool(item.absent.all())}
+
+    def refuse_missing(self) -> None:
+        """Raise RecordError if a value is missing where the policy is "refuse"."""
+        for item in self.columns:
+            if item.policy == "refuse" and bool(item.absent.any()):
+                raise RecordError(lacking_value(item.column))
+
+    def kept(self) -> Iterator[tuple[Column, FloatArray | npt.NDArray[np.intp]]]:
+        """Yield each column with its values in the records to keep.
+
+        Raises RecordError or SchemaError if a value is missing where the policy is "refuse", or in no declared
+        category.
+        """
+        self.refuse_missing()
+        for item in self.columns:
+            # Checked on the kept records only: a record that is dropped anyway must not be able to stop the run.
+            if bool(item.undeclared[self.keep].any()):
+                raise SchemaError(undeclared_value(item.column))
+            yield item.column, item.values[self.keep]
 
 
 def decode(

@@ -27,6 +27,10 @@ def schema_from_data(
 ) -> Schema:
     """Derive a schema from a file: bounds are the extreme values, categories the values found.
 
+    Numbers that all parse become continuous columns (scaled by their bounds), other columns categorical; a column
+    that is neither (constant, or more than 100 labels) is ignored.  The schema's `leaks` say where it came from; they
+    are saved with it, and shown by every release made with it.
+
     **Privacy.** Leaks: the extremes of every number, every label that occurs and the number of missing values shape
     the result, and nothing is added to hide them.  A :class:`PrivacyLeakWarning` says so.  Use it on public or
     simulated data, or to draft a schema that you then correct from public knowledge.
@@ -42,12 +46,6 @@ def schema_from_data(
         The label that counts as 1; by default the last in sorted order (as numbers if both are).
     delimiter : str
 
-    Returns
-    -------
-    Schema
-        Numbers that all parse become continuous columns (scaled by their bounds), other columns categorical; a column
-        that is neither (constant, or more than 100 labels) is ignored.  Its `leaks` say where it came from; they are
-        saved with it, and shown by every release made with it.
     """
     warnings.warn(BOUNDS_FROM_DATA, PrivacyLeakWarning, stacklevel=2)
     found: dict[str, set[str]] = {}

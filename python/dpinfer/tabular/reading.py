@@ -87,8 +87,6 @@ def read_chunks(
     record and `refuse_malformed` is set. Raises SchemaError if its columns are not `names`. Raises
     BackendUnavailableError if it is a Parquet file and pyarrow is not installed.
 
-    Notes
-    -----
     A line ends at a line feed, and a carriage return before it belongs to the end.  It is a record if it is UTF-8 of at
     most 1 MiB without NUL or other carriage returns, has as many fields as the header, and quotes whole fields only
     (a quote inside is doubled).  An empty line is nothing.  A chunk has at most 65 536 records, and ends with the line
@@ -111,8 +109,6 @@ def check_header(path: str | os.PathLike[str], names: Sequence[str] | None, *, d
     text for any content of that line: it may be the first record of a file without a header.
 
     Raises OSError, RecordError, SchemaError or BackendUnavailableError as :func:`read_chunks`.
-
-    `path`, `names` and `delimiter` are as in :func:`read_chunks`.
     """
     header = read_header(path, delimiter=delimiter)
     _check_header(path, header, header if names is None else names, delimiter)
@@ -152,8 +148,6 @@ def guess_delimiter(
     **Privacy.** As :func:`read_header`.
 
     Raises OSError or RecordError as :func:`read_header`.
-
-    `path`, `names` and `delimiter` are as in :func:`read_chunks`.
     """
     if is_parquet(path):
         return None
@@ -179,10 +173,9 @@ def _chunks(
     path: str | os.PathLike[str], delimiter: str, refuse_malformed: bool, counts: LineCounts, unit: str = ""
 ) -> Generator[Any, None, None]:
     """Yield the header, then lists of columns."""
-    source = Path(path)
-    if is_parquet(source):
-        return _parquet_chunks(source, counts, unit)
-    return _csv_chunks(source, delimiter, refuse_malformed, counts)
+    if is_parquet(path):
+        return _parquet_chunks(Path(path), counts, unit)
+    return _csv_chunks(Path(path), delimiter, refuse_malformed, counts)
 
 
 def _check_header(path: str | os.PathLike[str], header: Sequence[Any], names: Sequence[str], delimiter: str) -> None:

@@ -17,7 +17,6 @@ from dpinfer.errors import SchemaError
 from dpinfer.release.guarantee import Part, check_leaks, check_parts, part_from_dict
 from dpinfer.tabular.columns import (
     MISSING_POLICIES,
-    BinaryColumn,
     CategoricalColumn,
     Column,
     TargetColumn,
@@ -229,16 +228,10 @@ class Schema:
         for name in shares:
             if name not in names:
                 raise SchemaError(f"shares must be of categorical or binary columns ({', '.join(names)}), got {name!r}")
-        given: Mapping[str, Any] = shares
-        return replace(
-            self,
-            columns=tuple(
-                replace(column, shares=given[column.name])
-                if isinstance(column, (BinaryColumn, CategoricalColumn)) and column.name in shares
-                else column
-                for column in self.columns
-            ),
-        )
+        given: Any = shares
+        columns: Any = self.columns
+        changed = (replace(each, shares=given[each.name]) if each.name in given else each for each in columns)
+        return replace(self, columns=tuple(changed))
 
     @cached_property
     def feature_bounds(self) -> npt.NDArray[np.float64]:

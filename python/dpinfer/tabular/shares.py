@@ -184,9 +184,6 @@ class SharesRelease(Stated):
     _released: ClassVar[str] = "all counts"
     _frozen: ClassVar[tuple[str, ...]] = ("noisy_counts", "settings")
 
-    def __post_init__(self) -> None:
-        self._check_guarantee()
-
     def __repr__(self) -> str:
         return f"SharesRelease({len(self.noisy_counts)} columns)\n  {self.guarantee}"
 

@@ -9,15 +9,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer._validate import DeferredArray
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn, ContinuousColumn, TargetColumn
-from dpinfer.tabular.decoding import (
-    MINIMUM_RECORDS,
-    DecodedChunk,
-    decode,
-    lacking_value,
-    refuses_lines,
-    too_few_records,
-    undeclared_value,
-)
+from dpinfer.tabular.decoding import MINIMUM_RECORDS, DecodedChunk, decode, refuses_lines, too_few_records
 from dpinfer.tabular.reading import LineCounts, check_header, read_chunks
 from dpinfer.tabular.schema import Schema
 
@@ -103,8 +95,7 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
     record alone (splitting, dropping, clamping, encoding), so a mechanism's guarantee for the encoded table holds for
     the file, under add/remove adjacency of its lines.  No statistic of the records is used or reported: values outside
     of their bounds are clamped silently, and malformed lines are dropped silently (:func:`check_table` counts them, for
-    the curator's eyes only).  Whether the table is refused can depend on a record: see
-    :class:`Schema`.
+    the curator's eyes only).  Whether the table is refused can depend on a record: see :class:`Schema`.
 
     Raises SchemaError if the file's columns are not the schema's, or a value is in no declared category; the column is
     named, the value is not. Raises RecordError if the file is not a table, lacks a value (or a line is no record) where
@@ -121,27 +112,22 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
     schema : Schema
         Declares every column of the file.
 
-    Returns
-    -------
-    Table
-        X (N, n_features) float64 C-contiguous, y (N,) float64 of 0 and 1 or None, and the feature names.
     """
     check_schema(schema)
     parts: list[FloatArray] = []
     targets: list[FloatArray] = []
     names = [column.name for column in schema.columns]
     refuse = refuses_lines(schema)
-    empty: set[str] | None = None
-    lines = LineCounts()
+    empty, lines = set(names), LineCounts()
     for chunk in read_chunks(path, names, delimiter=schema.delimiter, refuse_malformed=refuse, counts=lines):
         decoded = decode(chunk, schema)
-        empty = decoded.empty if empty is None else empty & decoded.empty
+        empty &= decoded.empty
         X, y = encode(decoded, schema)
         parts.append(X)
         if y is not None:
             targets.append(y)
     if sum(map(len, parts)) < MINIMUM_RECORDS:
-        raise RecordError(too_few_records(schema, lines, empty or set()))
+        raise RecordError(too_few_records(schema, lines, empty if lines.records else ()))
     return Table(
         X=np.concatenate(parts) if len(parts) > 1 else parts[0],
         y=None if schema.target is None else np.concatenate(targets),
@@ -161,19 +147,10 @@ def encode(decoded: DecodedChunk, schema: Schema) -> tuple[FloatArray, FloatArra
 
     **Privacy.** Reads records, each by itself, and returns them encoded.
     """
-    for item in decoded.columns:
-        if item.policy == "refuse" and bool(item.absent.any()):
-            raise RecordError(lacking_value(item.column))
-
-    keep = decoded.keep
-    X = np.zeros((int(np.count_nonzero(keep)), len(schema.feature_names)))
+    X = np.zeros((int(np.count_nonzero(decoded.keep)), len(schema.feature_names)))
     y: FloatArray | None = None
     position = 0
-    for item in decoded.columns:
-        column, values = item.column, item.values[keep]
-        # Checked on the kept records only: a record that is dropped anyway must not be able to stop the run.
-        if bool(item.undeclared[keep].any()):
-            raise SchemaError(undeclared_value(column))
+    for column, values in decoded.kept():
         if isinstance(column, ContinuousColumn):
             low, high = column.bounds
             offset, scale = column.offset_and_scale

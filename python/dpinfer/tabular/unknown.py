@@ -5,16 +5,16 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_choice, check_container, check_integer, known_shape
-from dpinfer._values import as_values
+from dpinfer._validate import check_choice, check_integer
 from dpinfer.accounting import Adjacency, Event, GaussianEvent, LedgerAccount, PureEvent, as_adjacency
 from dpinfer.accounting.accountant import AccountantName
-from dpinfer.errors import RecordError, SchemaError
+from dpinfer.errors import SchemaError
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.private_run import ReleaseTerms, RunControl
 from dpinfer.mechanism.run import run_once
@@ -25,6 +25,7 @@ from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease, Part
 from dpinfer.release.guarantee import Stated
 from dpinfer.tabular.decoding import decode, refuses_lines, texts_of
 from dpinfer.tabular.draft import SchemaDraft
+from dpinfer.tabular.frames import raw_frame
 from dpinfer.tabular.reading import RawColumn, check_header, read_chunks
 from dpinfer.tabular.schema import Schema
 from dpinfer.tabular.table import encode
@@ -44,6 +45,9 @@ def plan_unknown(
     accountant: AccountantName = "pld",
 ) -> UnknownPlan:
     """Split one privacy target among a number of records, bounds and categories that are unknown, and the fit.
+
+    ``plan.fit_epsilon`` is then the target of the fit's own plan, made when the number of records and the columns are
+    known, at the same delta.
 
     **Privacy.** Reads no records.  The accountant certified the composition of all.
 
@@ -68,12 +72,6 @@ def plan_unknown(
     adjacency : {"add_remove", "replace_one"}
         "replace_one" for a known number of records; a blank record is none in a table.
     accountant : {"pld", "prv", "rdp"}
-
-    Returns
-    -------
-    UnknownPlan
-        ``plan.fit_epsilon`` is the target of the fit's own plan, made when the number of records and the columns are
-        known, at the same delta.
 
     Examples
     --------
@@ -139,9 +137,6 @@ class UnknownRelease(Stated):
     _released: ClassVar[str] = "what was unknown in public"
     _frozen: ClassVar[tuple[str, ...]] = ("settings",)
 
-    def __post_init__(self) -> None:
-        self._check_guarantee()
-
     @property
     def n_records(self) -> int | None:
         """The released number of records; None if not requested."""
@@ -154,10 +149,7 @@ class UnknownRelease(Stated):
 
 @dataclass(eq=False)
 class _Columns:
-    """The columns of a table that are read.
-
-    **Privacy.** Holds records.
-    """
+    """The columns of a table that are read: it holds records."""
 
     n_records: int = 0
     numbers: dict[str, list[FloatArray]] = field(default_factory=dict)
@@ -194,7 +186,7 @@ def release_unknown(
     ledger: LedgerAccount | None = None,
     random_source: RandomSource | None = None,
 ) -> UnknownRelease:
-    """Release the unknown facts of a plan about a table, and complete its schema.
+    """Release the unknown facts of a plan about a table: ``release.schema`` and ``release.n_records`` for the fit.
 
     **Privacy.** Reads the records.  The release is what ``plan.parts.event`` says: a number of records with discrete
     Laplace noise, quantiles by the exponential mechanism, and labels above a threshold (docs/derivations/unknowns.md).
@@ -222,11 +214,6 @@ def release_unknown(
         The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
         that are marked NOT PRIVATE.
 
-    Returns
-    -------
-    UnknownRelease
-        ``release.schema`` and ``release.n_records`` for the fit.
-
     Examples
     --------
     >>> import numpy as np
@@ -252,21 +239,18 @@ def release_unknown(
     schema = draft.placeholder
     names = [column.name for column in schema.columns]
     if isinstance(records, Mapping):
-        _check_columns(records, names)
+        _check_names(records, names)
+        chunks = raw_frame("records", records, names)
     else:
         check_header(records, names, delimiter=schema.delimiter)
-
-    def load() -> _Columns:
-        if isinstance(records, Mapping):
-            return _Columns.of(iter([_raw_columns(records, names)]), draft)
         refuse = refuses_lines(schema)
-        return _Columns.of(read_chunks(records, names, delimiter=schema.delimiter, refuse_malformed=refuse), draft)
+        chunks = partial(read_chunks, records, names, delimiter=schema.delimiter, refuse_malformed=refuse)
 
     def draw(columns: _Columns, key: bytes) -> _Drawn:
         return _draw(columns, plan, draft, key, public=public, max_labels=max_labels)
 
     terms = ReleaseTerms(plan.parts.event, plan.adjacency, plan.delta)
-    found, said = run_once(terms, "release_unknown", control, load, draw)
+    found, said = run_once(terms, "release_unknown", control, lambda: _Columns.of(chunks(), draft), draw)
     secure = control.source.secure
     parts = _releases(found, plan, draft, secure=secure)
     new = () if secure else (_INSECURE,)
@@ -357,7 +341,7 @@ def _releases(drawn: _Drawn, plan: UnknownPlan, draft: SchemaDraft, *, secure: b
     return parts
 
 
-def _check_columns(records: Mapping[str, Any], names: Sequence[str]) -> None:
+def _check_names(records: Mapping[str, Any], names: Sequence[str]) -> None:
     """Refuse columns other than the draft's; their names are public."""
     if set(records) != set(names):
         lacking, extra = sorted(set(names) - set(records)), len(set(records) - set(names))
@@ -365,24 +349,3 @@ def _check_columns(records: Mapping[str, Any], names: Sequence[str]) -> None:
             f"records must have the columns that the draft declares: it lacks {lacking}, and has {extra} others; "
             "declare each, with kind = 'ignore' if it is not to be used"
         )
-    if type(records) is dict:
-        # Other mappings may read records to give a column.
-        _check_shapes(records, names)
-
-
-def _check_shapes(records: Mapping[str, Any], names: Sequence[str]) -> None:
-    shapes = {name: known_shape(records[name]) for name in names}
-    for name, shape in shapes.items():
-        check_container(f"records[{name!r}]", records[name])
-        if shape is not None and len(shape) != 1:
-            raise RecordError(f"records[{name!r}] must be one column, got {len(shape)} dimensions")
-    if len({shape for shape in shapes.values() if shape is not None}) > 1:
-        raise RecordError("records must have columns of equal length")
-
-
-def _raw_columns(records: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, RawColumn]:
-    """Return columns in memory as they come from a file."""
-    columns = {name: as_values(f"records[{name!r}]", records[name]) for name in names}
-    if len(set(map(len, columns.values()))) > 1:
-        raise RecordError("records must have columns of equal length")
-    return columns

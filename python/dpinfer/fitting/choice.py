@@ -70,9 +70,9 @@ class Candidate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the candidate as JSON values."""
-        values = dict(vars(self))
         return {
-            name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()
+            name: None if isinstance(value, float) and math.isnan(value) else value
+            for name, value in vars(self).items()
         }
 
     @classmethod
@@ -148,14 +148,11 @@ class Choice:
     __repr__ = __str__
 
 
-def choose(
-    candidates: list[Candidate],  # in the order of preference without predicted widths
-    asked: str,  # "auto", or a method that applies
-) -> tuple[Candidate, ...]:
-    """Return the candidates with one of them chosen: the requested one, or by predicted width.
+def choose(candidates: list[Candidate], asked: str) -> tuple[Candidate, ...]:
+    """Return the candidates with one of them chosen: the requested one, or for "auto" by predicted width.
 
-    Where a method has both targets, the population's is taken if it is predicted at most 60% wider than the model's: it
-    needs no true model.
+    They are in the order of preference without predicted widths.  Where a method has both targets, the population's is
+    taken if it is predicted at most 60% wider than the model's: it needs no true model.
     """
     robust = [item for item in candidates if item.target == POPULATION]
     models = [item for item in candidates if item.target == MODEL]

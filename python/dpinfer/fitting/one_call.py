@@ -76,8 +76,9 @@ def fit(
     post-processing of the release.  Wrong arguments are refused before anything is spent.  After the charge the
     release is kept, even if the posterior fails.
 
-    Raises BackendUnavailableError if `backend` is not available; nothing was spent. Raises FileExistsError if `path`
-    holds a fit; nothing was spent.
+    Raises BackendUnavailableError if `backend` is not available, and FileExistsError if `path` holds a fit; nothing was
+    spent. Warns by FallbackWarning if the posterior could not be computed, or a file not be written, after the run:
+    the fit then holds the release, and ``fit.failure`` gives the reason.
 
     Parameters
     ----------
@@ -125,16 +126,6 @@ def fit(
     backend : {"cpu", "cuda"}
         Processor of the passes; the release does not depend on it.  "cuda" takes arrays, by method "newton": see
         :class:`dpinfer.mechanism.CudaRows` for its requirements.
-
-    Returns
-    -------
-    Fit
-        If the posterior fails, it holds the release, and ``fit.failure`` gives the reason.
-
-    Warns
-    -----
-    FallbackWarning
-        If the posterior could not be computed, or a file not be written, after the run.
 
     Examples
     --------
@@ -308,11 +299,9 @@ def _with_posterior(plan: FitPlan, release: Release, request: PosteriorRequest, 
         _tell(f"the posterior failed ({failure}); the private run is paid for, and fit.release holds its release")
     except BaseException as error:
         error.release = release  # type: ignore[attr-defined]
-        place = (
-            ""
-            if folder is None
-            else f" It is saved in {str(folder)!r}: load_fit (load_regression of a formula) reads it."
-        )
+        place = ""
+        if folder is not None:
+            place = f" It is saved in {str(folder)!r}: load_fit (load_regression of a formula) reads it."
         error.add_note(
             "The private run is done and paid for: its release is 'release' of this error; go on with "
             f"dpinfer.noise_aware_posterior(error.release).{place}"

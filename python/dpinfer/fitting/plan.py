@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy.typing as npt
 
 from dpinfer._surroundings import ProgressCallback
-from dpinfer._validate import check_choice, check_integer, check_interval, check_real
+from dpinfer._validate import check_choice, check_real
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, as_adjacency
 from dpinfer.accounting.guarantee import caution_of_delta
 from dpinfer.errors import WeakGuaranteeWarning
@@ -20,10 +20,10 @@ from dpinfer.mechanism.newton.plan import has_population_target
 from dpinfer.mechanism.noise_keys import RandomSource
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.methods import METHODS, DoesNotApplyError, MechanismPlan, Method, RunSettings, Target, find_method, marked
+from dpinfer.methods.method import ESTIMANDS
 from dpinfer.models import GeneralizedLinearModel, Model, OwnModel, model_from_dict
 from dpinfer.release import Release
 
-ESTIMANDS = ("auto", MODEL, POPULATION)
 _LARGEST_SCALE = 1e10  # of responses, for the population's target: what run_newton admits; formula
 
 
@@ -125,17 +125,12 @@ class FitPlan:
         n_threads: int | None = None,
         unit: Units | Clusters | None = None,
     ) -> Release:
-        """Make the private run alone, and return its release.
+        """Make the private run alone, and return its release for :func:`dpinfer.noise_aware_posterior`.
 
         **Privacy.** Hands the records to one mechanism, which is (epsilon, delta)-differentially private with the
         plan's numbers.  All that can be refused from public facts is refused before anything is spent.
 
         `X`, `y`, `ledger`, `checkpoint`, `random_source`, `progress`, `n_threads` and `unit` are as in :func:`fit`.
-
-        Returns
-        -------
-        any release
-            For :func:`dpinfer.noise_aware_posterior`.
         """
         told: Any = {"ledger": ledger, "checkpoint": checkpoint, "random_source": random_source, "unit": unit}
         run = RunSettings(progress=progress, n_threads=n_threads, **told)
@@ -172,7 +167,7 @@ class FitPlan:
         """
         try:
             parsed = model_from_dict(data["model"]) if model is None else model
-            target = _target(parsed, **data["target"])
+            target = Target(model=parsed, **data["target"])
             method = str(data["method"])
             choice = Choice.from_dict({"candidates": data["candidates"], "assumes": data["assumes"]})
             mechanism = find_method(method)[0].plan_from_dict(data["mechanism"])
@@ -207,7 +202,13 @@ def plan_fit(
 ) -> FitPlan:
     """Choose the mechanism with the narrowest predicted posterior, before any record is read.
 
+    ``plan.choice`` is the table of candidates; ``plan.run(X, y)`` makes the private run alone.
+
     **Privacy.** Reads no records, and is deterministic.
+
+    Raises TypeError or ValueError if an argument is wrong, or the requested method does not fit the model. Raises
+    BudgetExceededError if no noise meets the target. Warns by WeakGuaranteeWarning if delta is at least
+    ``1 / n_records``.
 
     Parameters
     ----------
@@ -240,23 +241,6 @@ def plan_fit(
     clusters : bool
         Whether the run gets ``clusters=`` (see :func:`fit`): for the population's target, by "newton".
 
-    Returns
-    -------
-    FitPlan
-        ``plan.choice`` is the table of candidates; ``plan.run(X, y)`` makes the private run alone.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong, or the requested method does not fit the model.
-    BudgetExceededError
-        If no noise meets the target.
-
-    Warns
-    -----
-    WeakGuaranteeWarning
-        If delta is at least ``1 / n_records``.
-
     Examples
     --------
     >>> import dpinfer as dpi
@@ -280,12 +264,12 @@ def plan_fit(
                 "scores: they are for linear, logistic, probit and Poisson regressions"
             )
         target = POPULATION
-    public = _target(
-        model,
+    public = Target(
+        model=model,
         epsilon=epsilon,
         delta=delta,
         n_records=n_records,
-        adjacency=adjacency,
+        adjacency=as_adjacency(adjacency),
         response_scale=response_scale,
         predictor_spread=predictor_spread,
         simulate=simulate,
@@ -360,40 +344,6 @@ def _aims(method: Method, public: Target, *, both: bool) -> tuple[str, ...]:
     if public.estimand == POPULATION or (public.estimand == "auto" and bare):
         return tuple(aim for aim in found if aim == POPULATION)
     return tuple(aim for aim in found if public.estimand in ("auto", aim)) or ("",)
-
-
-def _target(
-    model: Model,
-    *,
-    epsilon: float,
-    delta: float,
-    n_records: int,
-    adjacency: Adjacency | str,
-    response_scale: float | None,
-    predictor_spread: float | None,
-    simulate: bool,
-    estimand: str = "auto",
-    clusters: bool = False,
-) -> Target:
-    """Return the public numbers, checked."""
-    if not isinstance(simulate, bool):
-        raise TypeError(f"simulate must be a bool, got {type(simulate).__name__}")
-    return Target(
-        model=model,
-        epsilon=check_interval("epsilon", epsilon, 0.0),
-        delta=check_interval("delta", delta, 0.0, 1.0, low_open=False),
-        n_records=check_integer("n_records", n_records, 1, 2**31),
-        adjacency=as_adjacency(adjacency),
-        response_scale=_positive("response_scale", response_scale),
-        predictor_spread=_positive("predictor_spread", predictor_spread),
-        simulate=simulate,
-        estimand=check_choice("target", estimand, ESTIMANDS),
-        clusters=clusters,
-    )
-
-
-def _positive(name: str, value: float | None) -> float | None:
-    return None if value is None else check_interval(name, value, 1e-100, 1e100)
 
 
 def _assumptions(target: Target) -> tuple[str, ...]:

@@ -36,11 +36,11 @@ _OTHER_TERMS = (
 )
 
 
-def page(
-    title: str,  # escaped here
-    parts: Iterable[str],  # HTML; empty ones are left out
-) -> str:
-    """Return sections as a page with the style of reports: for wide and narrow screens, dark ones, and paper."""
+def page(title: str, parts: Iterable[str]) -> str:
+    """Return sections of HTML as a page with the style of reports: for wide and narrow screens, dark ones, and paper.
+
+    The title is escaped here; empty sections are left out.
+    """
     style = resources.files("dpinfer.fitting").joinpath("report.css").read_text(encoding="utf-8")
     body = "\n".join(part for part in parts if part)
     return (
@@ -62,11 +62,6 @@ def promise(guarantee: Guarantee, what: str = "this page") -> str:
         f"concluded from {what}, or from the release behind it, changes by a factor of at most {factor}{slack}. This "
         "holds whatever else the reader knows.</p>"
     )
-
-
-def _guarantee_in_other_terms(guarantee: Guarantee) -> str:
-    """Return the guarantee in other terms, with their meaning; HTML."""
-    return f"<p>The same in other terms:</p>{table(guarantee.terms())}<p>{_OTHER_TERMS}</p>"
 
 
 def table(rows: Iterable[tuple[str, str]]) -> str:
@@ -197,7 +192,8 @@ def _guarantee(content: ReportContent) -> str:
         )
     if promised:
         what = "this page" if content.calibration is None else "this page, its calibration apart"
-        sentence += promise(guarantee, what) + _guarantee_in_other_terms(guarantee) + _reach(guarantee)
+        others = f"<p>The same in other terms:</p>{table(guarantee.terms())}<p>{_OTHER_TERMS}</p>"
+        sentence += promise(guarantee, what) + others + _reach(guarantee)
     return f'<section class="guarantee{"" if promised else " none"}"><h2>Privacy guarantee</h2>{sentence}</section>'
 
 

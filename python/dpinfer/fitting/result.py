@@ -122,26 +122,14 @@ class Fit:
         return FitSummary(self.release.guarantee, self.choice, words)
 
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Write the fit as one self-contained HTML page.
-
-        Parameters
-        ----------
-        path : path-like
-            Replaced if it exists.
-        """
+        """Write the fit as one self-contained HTML page, in place of a file of that name."""
         content = ReportContent(
             release=self.release, posterior=self.maybe_posterior, failure=self.failure, plan=self.plan
         )
         write_atomically(Path(path), render(content).encode())
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Save plan, release and posterior to a folder; :func:`load_fit` reads it.
-
-        Parameters
-        ----------
-        folder : path-like
-            Made if it is not there; files of an earlier fit are replaced.
-        """
+        """Save plan, release and posterior to a folder, in place of an earlier fit's; :func:`load_fit` reads it."""
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         self.release.save(place / RELEASE_FILE)

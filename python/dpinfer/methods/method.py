@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from dpinfer._surroundings import ProgressCallback
-from dpinfer._validate import check_interval
+from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan, PureEvent, as_adjacency
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
 from dpinfer.mechanism import Clusters, NewtonPlan, Units
@@ -17,6 +17,7 @@ from dpinfer.models import Model
 from dpinfer.release import Release
 
 Settings: TypeAlias = Mapping[str, Any]
+ESTIMANDS = ("auto", "model", "population")
 
 
 class DoesNotApplyError(ValueError):
@@ -25,7 +26,7 @@ class DoesNotApplyError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The public numbers that a fit is planned from.
+    """The public numbers that a fit is planned from, checked.
 
     Parameters
     ----------
@@ -53,6 +54,19 @@ class Target:
     simulate: bool = False
     estimand: str = "auto"
     clusters: bool = False
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "epsilon", check_interval("epsilon", self.epsilon, 0.0))
+        put(self, "delta", check_interval("delta", self.delta, 0.0, 1.0, low_open=False))
+        put(self, "n_records", check_integer("n_records", self.n_records, 1, 2**31))
+        put(self, "adjacency", as_adjacency(self.adjacency))
+        for name in ("response_scale", "predictor_spread"):
+            if getattr(self, name) is not None:
+                put(self, name, check_interval(name, getattr(self, name), 1e-100, 1e100))
+        if not isinstance(self.simulate, bool):
+            raise TypeError(f"simulate must be a bool, got {type(self.simulate).__name__}")
+        check_choice("target", self.estimand, ESTIMANDS)
 
 
 @dataclass(frozen=True, kw_only=True)

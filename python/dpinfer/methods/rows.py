@@ -154,16 +154,8 @@ class NewtonMethod(Method):
         """Run it."""
         model: Any = target.model
         mechanism: Any = plan
-        response: Any = y
-        return run_newton(
-            model,
-            X,
-            response,
-            plan=mechanism,
-            n_records=target.n_records,
-            response_scale=target.response_scale,
-            **vars(run),
-        )
+        public: Any = {"n_records": target.n_records, "response_scale": target.response_scale}
+        return run_newton(model, X, y, plan=mechanism, **public, **vars(run))
 
     def check_records(self, target: Target, plan: MechanismPlan, X: Any, y: Any) -> None:
         """Check dimensions, columns and types."""
@@ -296,11 +288,8 @@ class DPVIMethod(_OfSteps):
     def check(self, target: Target, plan: MechanismPlan, request: PosteriorRequest | None, run: RunSettings) -> None:
         """Check the posterior of the planned trace."""
         if request is not None and isinstance(plan, PrivacyPlan):
-            fisher = target.model.natural_steps
-            facts = ReleaseFacts.planned(
-                target.model, n_steps=plan.n_steps, n_records=target.n_records, fisher_scaled=fisher
-            )
-            request.check(facts)
+            model, n, fisher = target.model, target.n_records, target.model.natural_steps
+            request.check(ReleaseFacts.planned(model, n_steps=plan.n_steps, n_records=n, fisher_scaled=fisher))
 
     def run(self, target: Target, plan: MechanismPlan, settings: Settings, X: Any, y: Any, run: RunSettings) -> Release:
         """Run it."""
@@ -394,18 +383,15 @@ def find_method(name: str) -> tuple[Method, str]:
     return kind(), package
 
 
-def method_with(option: str, name: str, *, argument: str | None = None) -> str:
+def method_with(
+    option: str,  # {"unit", "unknown", "cuda", "levels", "pure"}
+    name: str,  # "auto", or a method
+    *,
+    argument: str | None = None,  # what messages call the option
+) -> str:
     """Return the method that was asked for, if it has an option of a fit; for "auto" the library's first that has it.
 
     Raises ValueError if the method does not have it.
-
-    Parameters
-    ----------
-    option : {"unit", "unknown", "cuda", "levels", "pure"}
-    name : str
-        "auto", or a method.
-    argument : str, optional
-        What messages call the option.
     """
     having = [own for own, method in METHODS.items() if option in method.offers]
     if name == "auto":
@@ -419,15 +405,8 @@ def method_with(option: str, name: str, *, argument: str | None = None) -> str:
 def marked(release: Release, event: object, method: str, package: str) -> Release:
     """Return the release of another package's method, marked with the package's name.
 
-    **Privacy.** The charge is the plan's event.  A release with another event has no guarantee; it is still returned,
+    **Privacy.** The charge is the plan's `event`.  A release with another event has no guarantee; it is still returned,
     since it was paid for, with the reason.
-
-    Parameters
-    ----------
-    release : Release
-    event : Event
-        Of the plan.
-    method, package : str
     """
     if not isinstance(release, Release):
         raise TypeError(f"method {method!r} of {package} must return a release, got {type(release).__name__}")

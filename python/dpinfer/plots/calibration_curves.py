@@ -7,6 +7,7 @@ import numpy as np
 
 from dpinfer._sinks import picture_label
 from dpinfer.diagnostics import CalibrationCurve
+from dpinfer.plots.style import FAINT, axes_or_new, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +24,6 @@ def calibration(curves: Curves, *, ax: "Axes | None" = None) -> "Axes":
     ----------
     curves : CalibrationCurve or mapping from name to CalibrationCurve
     """
-    from dpinfer.plots.style import FAINT, axes_or_new, tidy
-
     named = _named(curves)
     ax = axes_or_new(ax, width=4.6, height=4.4)
     ax.plot([0.0, 1.0], [0.0, 1.0], color=FAINT, linewidth=1.2, zorder=0)
@@ -39,11 +38,8 @@ def calibration(curves: Curves, *, ax: "Axes | None" = None) -> "Axes":
             elinewidth=0.8,
             label=f"{picture_label(name)} (RMSE {curve.rmse:.3f})" if name else f"RMSE {curve.rmse:.3f}",
         )
-    ax.set_xlim(-0.02, 1.02)
-    ax.set_ylim(-0.02, 1.02)
+    ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="predicted probability", ylabel="observed share")
     ax.set_aspect("equal")
-    ax.set_xlabel("predicted probability")
-    ax.set_ylabel("observed share")
     tidy(ax, grid="both")
     ax.legend(frameon=False, fontsize=8, loc="upper left")
     return ax
@@ -56,8 +52,6 @@ def calibration_error(curves: Curves, *, ax: "Axes | None" = None) -> "Axes":
 
     Parameters, result and errors are those of :func:`calibration`.
     """
-    from dpinfer.plots.style import FAINT, axes_or_new, tidy
-
     named = _named(curves)
     ax = axes_or_new(ax, width=4.6, height=3.0)
     ax.axhline(0.0, color=FAINT, linewidth=1.2, zorder=0)
@@ -65,20 +59,11 @@ def calibration_error(curves: Curves, *, ax: "Axes | None" = None) -> "Axes":
     band = 2.0 * first.standard_error
     ax.fill_between(first.predicted, -band, band, color=FAINT, alpha=0.5, linewidth=0, zorder=0)
     for name, curve in named.items():
-        ax.plot(
-            curve.predicted,
-            curve.error,
-            "o-",
-            markersize=4.0,
-            linewidth=1.2,
-            label=picture_label(name) if name else None,
-        )
+        label = picture_label(name) if name else None
+        ax.plot(curve.predicted, curve.error, "o-", markersize=4.0, linewidth=1.2, label=label)
     largest = max(float(np.max(np.abs(curve.error))) for curve in named.values())
     limit = 1.2 * max(largest, float(np.max(band)), 0.02)
-    ax.set_xlim(-0.02, 1.02)
-    ax.set_ylim(-limit, limit)
-    ax.set_xlabel("predicted probability")
-    ax.set_ylabel("observed − predicted")
+    ax.set(xlim=(-0.02, 1.02), ylim=(-limit, limit), xlabel="predicted probability", ylabel="observed − predicted")
     tidy(ax, grid="both")
     if any(named):
         ax.legend(frameon=False, fontsize=8)
@@ -86,9 +71,9 @@ def calibration_error(curves: Curves, *, ax: "Axes | None" = None) -> "Axes":
 
 
 def _named(curves: Curves) -> dict[str, CalibrationCurve]:
-    named = (
-        {"": curves} if isinstance(curves, CalibrationCurve) else dict(curves) if isinstance(curves, Mapping) else {}
-    )
+    if isinstance(curves, CalibrationCurve):
+        return {"": curves}
+    named = dict(curves) if isinstance(curves, Mapping) else {}
     if not named or not all(isinstance(curve, CalibrationCurve) for curve in named.values()):
         raise TypeError("curves must be a CalibrationCurve or a non-empty mapping from names to them")
     return named

@@ -9,6 +9,7 @@ from scipy import special
 
 from dpinfer._sinks import picture_label
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer.plots.style import ACCENT, FAINT, INK, NOISE, SIGNAL, axes_or_new, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,9 +58,6 @@ def posterior(
     low, high = (np.asarray(bound) for bound in posterior.quantile([tail, 1.0 - tail]))
     mean, variance = np.asarray(posterior.mean), np.asarray(posterior.stddev) ** 2
     half = float(special.ndtri(1.0 - tail)) * np.sqrt(data_share(posterior) * variance)
-
-    from dpinfer.plots.style import ACCENT, FAINT, INK, NOISE, SIGNAL, axes_or_new, tidy
-
     ax = axes_or_new(ax, width=7.0, height=1.2 + 0.24 * len(rows))
     places = np.arange(len(rows))
     ax.axvline(0.0, color=FAINT, linewidth=1.0, zorder=0)
@@ -74,28 +72,20 @@ def posterior(
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.set_xlabel("parameter value")
     if len(rows) < len(names) and parameters is None:
-        ax.set_title(
-            f"{len(rows)} of {len(names)} parameters: those furthest from 0 in standard deviations", fontsize=9
-        )
+        chosen = f"{len(rows)} of {len(names)} parameters: those furthest from 0 in standard deviations"
+        ax.set_title(chosen, fontsize=9)
     tidy(ax, grid="x")
-    ax.legend(
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1.0 + 0.05 / (1.2 + 0.24 * len(rows))),
-        ncols=4,
-        frameon=False,
-        fontsize=8,
-    )
+    above = 1.0 + 0.05 / (1.2 + 0.24 * len(rows))
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, above), ncols=4, frameon=False, fontsize=8)
     return ax
 
 
 def select_parameters(
     posterior: "Posterior", parameters: Sequence[str] | None = None, *, max_parameters: int = 40, sort: str = "given"
 ) -> npt.NDArray[np.intp]:  # (n_rows,): indices into ``posterior.names``
-    """Return the rows that :func:`posterior` draws, in its order.
+    """Return the rows that :func:`posterior` draws, in its order, by its arguments of these names.
 
     Raises TypeError or ValueError if a name is unknown or an argument is out of range.
-
-    `posterior`, `parameters`, `max_parameters` and `sort` are as for :func:`posterior`.
     """
     check_integer("max_parameters", max_parameters, 1)
     check_choice("sort", sort, _SORTS)

@@ -1,6 +1,6 @@
 """Colours and axes shared by the pictures."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,15 +24,10 @@ def axes_or_new(ax: "Axes | None", *, width: float = 6.4, height: float = 4.2) -
     return created
 
 
-def tidy(ax: "Axes", *, grid: str = "y") -> None:
+def tidy(ax: "Axes", *, grid: Literal["x", "y", "both"] = "y") -> None:
     """Remove the box and add a faint grid along `grid` ("x", "y" or "both")."""
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    ax.spines["left"].set_color(FAINT)
-    ax.spines["bottom"].set_color(FAINT)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(FAINT)
     ax.tick_params(color=FAINT)
     ax.set_axisbelow(True)
-    if grid in ("x", "both"):
-        ax.xaxis.grid(True, color=FAINT, linewidth=0.5)
-    if grid in ("y", "both"):
-        ax.yaxis.grid(True, color=FAINT, linewidth=0.5)
+    ax.grid(True, axis=grid, color=FAINT, linewidth=0.5)

@@ -1,12 +1,13 @@
 """The gradient trace: parameters over the steps, and the linear model fitted to the noisy gradients."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpinfer._sinks import picture_label
 from dpinfer._validate import check_integer
+from dpinfer.plots.style import ACCENT, FAINT, INK, NOISE, SIGNAL, axes_or_new, tidy
 from dpinfer.release import GradientTrace
 
 if TYPE_CHECKING:
@@ -47,9 +48,6 @@ def trace(
     if len(chosen) > _MAXIMUM_LINES:
         raise ValueError(f"parameters must hold at most {_MAXIMUM_LINES} names, got {len(chosen)}")
     columns = [coordinate(release, name) for name in chosen]
-
-    from dpinfer.plots.style import FAINT, INK, axes_or_new, tidy
-
     ax = axes_or_new(ax, width=7.0, height=3.4)
     steps = np.arange(release.n_steps)
     # A line of ten thousand points is drawn no better than one of two thousand, and weighs five times as much.
@@ -59,16 +57,14 @@ def trace(
         if standardise:
             late = values[release.n_steps // 2 :]
             values = (values - late.mean()) / (late.std() or 1.0)
-        (line,) = ax.plot(
-            steps[::stride], values[::stride], linewidth=0.8, label=picture_label(release.gradient_names[column])
-        )
+        label = picture_label(release.gradient_names[column])
+        (line,) = ax.plot(steps[::stride], values[::stride], linewidth=0.8, label=label)
         if posterior is not None and not standardise and column < len(posterior.optimum_mean):
             ax.axhline(float(posterior.optimum_mean[column]), color=line.get_color(), linewidth=0.8, linestyle=":")
     if posterior is not None and posterior.burn_in > 0:
         ax.axvspan(0, posterior.burn_in, color=FAINT, alpha=0.45, linewidth=0)
         ax.text(0.0, 1.01, "burn-in", transform=ax.get_xaxis_transform(), fontsize=8, color=INK, va="bottom")
-    ax.set_xlim(0, max(1, release.n_steps - 1))
-    ax.set_xlabel("step")
+    ax.set(xlim=(0, max(1, release.n_steps - 1)), xlabel="step")
     ax.set_ylabel("position (standardised)" if standardise else "position")
     tidy(ax)
     ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
@@ -112,28 +108,17 @@ def gradient_fit(
     curvature = np.asarray(posterior.hessian_mean)
     curvature = np.diag(curvature) if curvature.ndim == 2 else curvature
     if column >= len(optimum) or column >= len(curvature) or not np.isfinite(curvature[column]):
-        raise ValueError(
-            f"posterior fits no line to the gradients of {name!r} (approximation {posterior.approximation!r})"
-        )
+        approximation = posterior.approximation
+        raise ValueError(f"posterior fits no line to the gradients of {name!r} (approximation {approximation!r})")
     start = posterior.burn_in
     position = release.positions[start:, column]
     gradient = release.noisy_gradients[start:, column]
     stddev = release.noise_stddev[start:, column] if release.noise_stddev.ndim == 2 else release.noise_stddev[column]
     tau = float(np.sqrt(np.mean(np.square(stddev))))
-
-    from dpinfer.plots.style import ACCENT, FAINT, INK, NOISE, SIGNAL, axes_or_new, tidy
-
     ax = axes_or_new(ax)
-    stride = max(1, len(position) // max_points)
-    ax.plot(
-        position[::stride],
-        gradient[::stride],
-        ".",
-        color=FAINT,
-        markersize=2.0,
-        rasterized=True,
-        label="noisy gradients",
-    )
+    thinned = slice(None, None, max(1, len(position) // max_points))
+    dots: dict[str, Any] = {"color": FAINT, "markersize": 2.0, "rasterized": True, "label": "noisy gradients"}
+    ax.plot(position[thinned], gradient[thinned], ".", **dots)
     ends = np.array([position.min(), position.max()])
     line = release.sample_rate * float(curvature[column]) * (ends - float(optimum[column]))
     ax.fill_between(ends, line - tau, line + tau, color=NOISE, alpha=0.35, linewidth=0, label=r"line $\pm\,\tau$")
@@ -142,14 +127,11 @@ def gradient_fit(
     centres = [float(position[part].mean()) for part in parts]
     averages = [float(gradient[part].mean()) for part in parts]
     spread = [tau / np.sqrt(len(part)) for part in parts]
-    ax.errorbar(
-        centres, averages, yerr=spread, fmt="o", color=INK, markersize=4.0, linewidth=1.0, label="averages of bins"
-    )
+    dots = {"color": INK, "markersize": 4.0, "linewidth": 1.0, "label": "averages of bins"}
+    ax.errorbar(centres, averages, yerr=spread, fmt="o", **dots)
     ax.axvline(float(optimum[column]), color=ACCENT, linewidth=1.2, linestyle="--", label=r"$\phi^*$")
     span = max(3.0 * tau, 1.5 * float(np.max(np.abs(line))))
-    ax.set_ylim(-span, span)
-    ax.set_xlabel(f"position of {picture_label(name)}")
-    ax.set_ylabel("noisy gradient")
+    ax.set(ylim=(-span, span), xlabel=f"position of {picture_label(name)}", ylabel="noisy gradient")
     tidy(ax, grid="both")
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, 1.26))
     return ax

@@ -41,11 +41,8 @@ def full_rank_start(loc: FloatArray, raw_scale: FloatArray) -> FloatArray:
     return pack_guide(loc, np.diag(softplus(raw_scale)))
 
 
-def simulated_start(
-    model: OwnModel,  # with a sampler
-    n_records: int,
-) -> GuideStart:
-    """Choose clipping norm, preconditioner and start by made-up records at draws of the prior."""
+def simulated_start(model: OwnModel, n_records: int) -> GuideStart:
+    """Choose clipping norm, preconditioner and start, of a model with a sampler, by made-up records at prior draws."""
     prior, rng = model.parameters, np.random.default_rng(_SEED)
     scores_of = []
     for _ in range(_POINTS):
@@ -77,8 +74,6 @@ def moved_guide(
 ) -> FloatArray:
     """Return the guide after a natural step along the gradient at loc + L eta.
 
-    Notes
-    -----
     With w = L' gradient the natural gradient of the location is L w, and that of L, in K = L^-1 dL, is the lower
     triangle of the symmetric part of w eta' less the identity, its diagonal halved: E[w eta'] = L' E[Hessian] L
     (Bonnet, Price).  Rates are such that noise leaves a stationary variance of at most 1/2 in units of q for the

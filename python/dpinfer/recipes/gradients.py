@@ -209,26 +209,12 @@ def natural_scaling(
     n_records: int,
     sample_rate: float,
     n_steps: int,
-    noise: float,
+    noise: float,  # standard deviation of each sum's noise, sigma C
     *,
-    recipe: str = "tied",
-    **options: Any,
+    recipe: str = "tied",  # or "steady", whose steps do not shrink without end
+    **options: Any,  # changed fields of FisherScaling
 ) -> FisherScaling:
-    """Return the Fisher scaling of a run: natural steps as large as its noise allows.
-
-    Parameters
-    ----------
-    model : Model
-    n_records : int
-    sample_rate : float
-    n_steps : int
-    noise : float
-        Standard deviation of each sum's noise, sigma C.
-    recipe : {"tied", "steady"}
-        Whether steps may shrink without end.
-    **options
-        Changed fields of :class:`FisherScaling`.
-    """
+    """Return the Fisher scaling of a run: natural steps as large as its noise allows."""
     relative = noise / (sample_rate * n_records)
     rates = {
         "largest_rate": largest_natural_rate(n_steps, model.n_params, relative),
@@ -335,10 +321,10 @@ def _full_rank_run(model: Model, plan: PrivacyPlan, n_records: int, asked: Gradi
         norm = simulated.max_grad_norm if norm == "auto" else norm
     elif isinstance(norm, str):
         raise ValueError("max_grad_norm must be a number where grad_scale is given: it is in its units")
-    placed = None if start is None else _start(model, start)
-    if placed is None and simulated is None:
-        placed = _start(model, None)
-    n = model.n_params
+    if start is None and simulated is not None:
+        params = simulated.params
+    else:
+        params = full_rank_start(*np.split(_start(model, start), 2))
     if isinstance(model, (GeneralizedLinearModel, GradientModel)) and model.gradient_sum == "numpy":
         check_row_gradients(model)
     return GradientRun(
@@ -348,16 +334,10 @@ def _full_rank_run(model: Model, plan: PrivacyPlan, n_records: int, asked: Gradi
         max_grad_norm=_max_grad_norm(model, norm, None),
         settings=replace(_settings(model, asked, "plain", "aligned", None, 0.0), guide="full_rank"),
         fisher=None,
-        policy=StepPolicy(1.0 if scale is None else scale, 0.0, n_params=n, heuristic_rate=0.0),
-        start=simulated.params if placed is None and simulated is not None else _as_full_rank(placed, n),
+        policy=StepPolicy(1.0 if scale is None else scale, 0.0, n_params=model.n_params, heuristic_rate=0.0),
+        start=params,
         own_functions=False,
     )
-
-
-def _as_full_rank(params: FloatArray | None, n: int) -> FloatArray:
-    if params is None:
-        raise RuntimeError("a start was neither given nor simulated")
-    return full_rank_start(params[:n], params[n:])
 
 
 def _recipe(model: Model, asked: GradientArguments) -> str:

@@ -24,38 +24,28 @@ _SMALLEST_SLOPE = 1e-20  # avoids division by zero
 
 
 def largest_natural_rate(n_steps: int, n_params: int = 1, relative_noise: float = 0.0) -> float:
-    """Return the largest share of the distance to the optimum that a step should cover.
+    """Return the largest share of the distance to the optimum that a step should cover, in (0, 1/2].
+
+    It is 50 / n_steps, or less where the iterate would wander too far: steps of size r leave it, in each parameter, a
+    stationary variance of ``r / 2 relative_noise**2`` in units of 1 / I, and these add up to at most 1/2.
 
     Parameters
     ----------
     n_steps, n_params : int
     relative_noise : float
         sigma C / (kappa N): standard deviation of the noise in a natural step of size 1, in units of I**(-1/2).
-
-    Returns
-    -------
-    float in (0, 1/2]
-        50 / n_steps, or less where the iterate would wander too far: steps of size r leave it, in each parameter, a
-        stationary variance of ``r / 2 relative_noise**2`` in units of 1 / I, and these add up to at most 1/2.
     """
     return min(0.5, 50.0 / n_steps, 1.0 / max(n_params * relative_noise**2, 1e-300))
 
 
 def steady_rate(n_params: int, relative_noise: float) -> float:
-    """Return the least step of the recipe "steady", as a share of the distance to the optimum.
+    """Return the least step of the recipe "steady", as a share of the distance to the optimum, in (0, 1/2].
 
-    Parameters
-    ----------
-    n_params : int
-    relative_noise : float
-        As in :func:`largest_natural_rate`.
+    It is 1 / n_params: whatever their correlations, no direction of n features has more than n times the information of
+    one, so that no step overshoots; or less, so that the stationary variances, in units of 1 / I, add up to at most
+    1/20: more excursions cannot be told from the noise variance where information is less than declared.
 
-    Returns
-    -------
-    float in (0, 1/2]
-        1 / n_params: whatever their correlations, no direction of n features has more than n times the information of
-        one, so that no step overshoots; or less, so that the stationary variances, in units of 1 / I, add up to at
-        most 1/20: more excursions cannot be told from the noise variance where information is less than declared.
+    `n_params` and `relative_noise` are as in :func:`largest_natural_rate`.
     """
     return min(0.5, 1.0 / n_params, 0.1 / max(n_params * relative_noise**2, 1e-300))
 

@@ -182,10 +182,7 @@ class DeferredArray:
     **Privacy.** Reads no record until then.
     """
 
-    def __init__(
-        self,
-        load: Callable[[], npt.NDArray[Any]],  # returns the array
-    ) -> None:
+    def __init__(self, load: Callable[[], npt.NDArray[Any]]) -> None:
         self._load = load
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -207,11 +204,8 @@ def known_shape(value: Any) -> tuple[int, ...] | None:
     return tuple(int(size) for size in shape)
 
 
-def warn_of_clamped(
-    argument: str,
-    columns: Sequence[str],  # columns with such points; no warning if there are none
-) -> None:
-    """Warn that the caller's points for a prediction lie outside of the public bounds of the fit."""
+def warn_of_clamped(argument: str, columns: Sequence[str]) -> None:
+    """Warn that the caller's points for a prediction lie outside of the public bounds of the fit, in these columns."""
     if columns:
         warnings.warn(
             f"{argument} has points beyond the public bounds in {', '.join(map(repr, columns))}: they are clamped, as "

@@ -61,10 +61,7 @@ def number_of(value: Any) -> float:
     return plain if isinstance(plain, float) else math.nan
 
 
-def as_values(
-    name: str,  # of the argument, for an error
-    values: Any,
-) -> npt.NDArray[np.float64] | list[str | None]:
+def as_values(name: str, values: Any) -> npt.NDArray[np.float64] | list[str | None]:
     """Return a column of records as an array of numbers if its type is numeric, else of each value's text.
 
     **Privacy.** Reads the records, each by itself: no type is inferred from the values of a list.
@@ -111,10 +108,7 @@ def identity_of(value: Any) -> str | None:
         return None
 
 
-def as_identities(
-    name: str,  # of the argument, for an error
-    values: Any,
-) -> list[str | None]:
+def as_identities(name: str, values: Any) -> list[str | None]:
     """Return whose each row is, by :func:`identity_of`.
 
     **Privacy.** Reads the records, each by itself.

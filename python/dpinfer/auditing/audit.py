@@ -69,11 +69,6 @@ def audit(
     random_source : RandomSource, optional
         The operating system's generator by default.
 
-    Returns
-    -------
-    AuditResult
-        ``passed``, the checks, and a readable repr.
-
     Notes
     -----
     Distinguishing follows Nasr et al. (2023) for Gaussian mechanisms, with errors counted together

@@ -21,11 +21,7 @@ def binomial_upper(
     trials: int,
     alpha: float,  # in (0, 1): probability with which the bound may be below the truth
 ) -> FloatArray:  # in (0, 1]
-    """Return the one-sided Clopper-Pearson upper bound of a probability.
-
-    Notes
-    -----
-    Source: Clopper and Pearson (1934).
+    """Return the one-sided upper bound of a probability of Clopper and Pearson (1934).
 
     Examples
     --------
@@ -44,8 +40,6 @@ def mu_from_total_errors(
 ) -> FloatArray:  # at least 0
     """Return a lower bound on mu from the number of errors of both kinds together.
 
-    Notes
-    -----
     Under mu-GDP the two error rates sum to at least 2 Phi(-mu / 2), and one or more below the mean the lower tail of a
     sum of independent trials is at most that of the binomial with the same mean (Hoeffding, 1956).  Proof in
     docs/derivations/audit.md.
@@ -70,8 +64,6 @@ def mu_from_error_rates(
 ) -> FloatArray:  # may be negative
     """Return a lower bound on mu from upper bounds of the two error rates, alpha / 2 each.
 
-    Notes
-    -----
     mu >= Phi^-1(1 - FPR) - Phi^-1(FNR) (Dong, Roth and Su, 2022, Definition 2.4; the estimator of Nasr et al., 2023).
 
     Examples
@@ -85,7 +77,7 @@ def mu_from_error_rates(
 
 
 def gaussian_lower_bound(without: FloatArray, with_canary: FloatArray, alpha: float) -> float:
-    """Return a lower bound on mu: no mu-GDP mechanism with a smaller mu separates the two samples as well.
+    """Return a lower bound on mu, at least 0: no mu-GDP mechanism with a smaller mu separates the two samples as well.
 
     **Privacy.** Reads the outcomes of trials on artificial records.
 
@@ -96,11 +88,6 @@ def gaussian_lower_bound(without: FloatArray, with_canary: FloatArray, alpha: fl
         errors are counted, together or apart; the rest is counted.
     alpha : float in (0, 1)
         Probability with which the bound may exceed the truth.
-
-    Returns
-    -------
-    float
-        At least 0.
 
     Notes
     -----
@@ -141,16 +128,8 @@ def gaussian_lower_bound(without: FloatArray, with_canary: FloatArray, alpha: fl
 def one_run_pvalue(n_canaries: int, n_guesses: int, n_correct: int, epsilon: float, delta: float) -> float:
     """Return a bound on the probability of so many correct guesses under (epsilon, delta)-differential privacy.
 
-    Parameters
-    ----------
-    n_canaries : int
-        Records included or not by independent fair coins.
-    n_guesses : int
-        Number of guesses without abstention.
-
-    Notes
-    -----
-    Source: Steinke, Nasr and Jagielski (2023), Theorem 3.1 with its bound on the term in delta, by the program of their
+    Of `n_canaries` records, each was included or not by a fair coin; `n_guesses` are those without abstention.  Source:
+    Steinke, Nasr and Jagielski (2023), Theorem 3.1 with its bound on the term in delta, by the program of their
     Appendix D.
     """
     rate = 1.0 / (1.0 + math.exp(-epsilon))
@@ -161,19 +140,9 @@ def one_run_pvalue(n_canaries: int, n_guesses: int, n_correct: int, epsilon: flo
 
 
 def one_run_lower_bound(n_canaries: int, n_guesses: int, n_correct: int, delta: float, alpha: float) -> float:
-    """Return the largest epsilon that so many correct guesses refute at level `alpha`; 0 when they refute none.
+    """Return the largest epsilon up to 50 that so many correct guesses refute at level `alpha`; 0 if they refute none.
 
-    Parameters
-    ----------
-    n_canaries, n_guesses, n_correct : int
-        As for :func:`one_run_pvalue`.
-    delta : float
-    alpha : float in (0, 1)
-
-    Returns
-    -------
-    float
-        In [0, 50].
+    The numbers are as for :func:`one_run_pvalue`.
 
     Examples
     --------

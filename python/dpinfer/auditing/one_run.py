@@ -31,7 +31,8 @@ def audit_one_run(
     """Audit a private fit end to end, by guessing from one release which canaries were in the data.
 
     Each canary is a record with a coordinate of its own, in the data with probability 1/2.  The auditor guesses from
-    the release's noisy sums in that coordinate; the surest guesses are counted.
+    the release's noisy sums in that coordinate; the surest guesses are counted.  The result has ``passed`` unless a
+    smaller epsilon than the plan's is refuted.  Source: Steinke, Nasr and Jagielski (2023), Algorithm 1.
 
     **Privacy.** Reads no records of the caller's: the records are made up.
 
@@ -50,15 +51,6 @@ def audit_one_run(
     confidence : float in (0, 1)
     random_source : RandomSource, optional
         Of the mechanism and of the coins; the operating system's generator by default.
-
-    Returns
-    -------
-    OneRunResult
-        ``passed`` unless a smaller epsilon than the plan's is refuted.
-
-    Notes
-    -----
-    Source: Steinke, Nasr and Jagielski (2023), Algorithm 1.
 
     Examples
     --------

@@ -26,11 +26,8 @@ from dpinfer.errors import BudgetExceededError, DpinferError, LedgerError, Ledge
 VERBS = ("demo", "check", "fit", "posterior", "plan", "account", "coverage", "audit", "ledger", "site", "silos")
 
 
-def build_parser(
-    # verbs of the parser, all by default; only their modules and dependencies are imported
-    verbs: Sequence[str] = VERBS,
-) -> OneLineParser:
-    """Return the parser of the command."""
+def build_parser(verbs: Sequence[str] = VERBS) -> OneLineParser:
+    """Return the parser of the command with these verbs: their modules alone are imported, with their dependencies."""
     parser = OneLineParser(
         prog="dpinfer",
         description="Bayesian inference under differential privacy, with posteriors that count the privacy noise.",
@@ -47,10 +44,8 @@ def build_parser(
     return parser
 
 
-def main(
-    argv: Sequence[str] | None = None,  # arguments, by default those of the process
-) -> int:  # 0 done, 1 failed or a check failed, 2 wrong arguments or data, 3 budget refused, 130 interrupted
-    """Run the command and return its exit code.
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command, with the arguments of the process by default, and return its exit code.
 
     **Privacy.** An error is one line that names arguments and columns, never a value of a record. The text of a
     foreign error is withheld, because it could quote one.

@@ -114,12 +114,8 @@ def _contrasting(posterior: Posterior) -> dict[str, int]:
     return {"clear": int(order[0])} | ({"noisy": int(order[-1])} if len(order) > 1 else {})
 
 
-def draw_picture(
-    draw: "Callable[[Axes], Axes]",  # draws on the axes that it is given
-    size: tuple[float, float],  # width and height in inches
-    caption: str,
-) -> Picture:
-    """Return one picture as PNG."""
+def draw_picture(draw: "Callable[[Axes], Axes]", size: tuple[float, float], caption: str) -> Picture:
+    """Return one picture as PNG, of this width and height in inches."""
     # Imported here: `dpinfer --help` must not wait for matplotlib.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -182,10 +182,12 @@ def _predicted(posterior: Posterior, test: UnreadTable) -> tuple[FloatArray, Flo
 
 
 def calibration_of(
-    # reads the test records; returns probabilities and labels, (N,) each, or None
     predicted: Callable[[], tuple[FloatArray, FloatArray] | None],
 ) -> tuple[CalibrationCurve | None, list[str]]:
-    """Return the calibration on test records, or the reason of a failure; it reads them after the release is saved."""
+    """Return the calibration on test records, or the reason of a failure, once the release is saved.
+
+    `predicted` reads the records, and returns probabilities and labels, (N,) each, or None.
+    """
     try:
         pair = predicted()
         if pair is None:

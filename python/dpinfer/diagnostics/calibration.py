@@ -111,11 +111,9 @@ def check_predictions(probabilities: npt.ArrayLike, y: npt.ArrayLike) -> tuple[F
     if labels.dtype.kind not in "fiub":
         raise TypeError(f"y must be an array of numbers, got dtype {labels.dtype}")
     if predicted.ndim != 1 or labels.shape != predicted.shape:
-        raise ValueError(
-            f"probabilities and y must be one-dimensional and of equal length, got {predicted.shape} and {labels.shape}"
-        )
-    predicted = predicted.astype(np.float64)
-    labels = labels.astype(np.float64)
+        shapes = f"{predicted.shape} and {labels.shape}"
+        raise ValueError(f"probabilities and y must be one-dimensional and of equal length, got {shapes}")
+    predicted, labels = predicted.astype(np.float64), labels.astype(np.float64)
     if not np.all((predicted >= 0.0) & (predicted <= 1.0)):
         raise ValueError("probabilities must lie in [0, 1]")
     if not np.all((labels == 0.0) | (labels == 1.0)):

@@ -26,6 +26,8 @@ def check_trace(
 ) -> TraceCheck:
     """Test noise level, linearity and settling of a released trace, and report the results in words.
 
+    The check prints as a table; its ``verdict`` is a sentence, ``sound`` whether nothing failed.
+
     **Privacy.** Post-processing of a Release: it costs nothing.
 
     Raises NumericalError if a coordinate does not move.
@@ -38,11 +40,6 @@ def check_trace(
     false_positive_rate : float in (0, 1)
         At most this share of the traces that follow the model and have settled is found fault with.
     n_threads : int, optional
-
-    Returns
-    -------
-    TraceCheck
-        Print it for a table; ``.verdict`` is a sentence, ``.sound`` whether nothing failed.
 
     Notes
     -----

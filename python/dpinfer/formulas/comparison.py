@@ -54,9 +54,8 @@ class ModelComparison:
         columns = ", ".join(self.without)
         factor = f"{self.log_bayes_factor:.3g} +- {self.stderr:.2g}"
         if not math.isfinite(self.stderr):
-            factor = (
-                f"about {self.log_bayes_factor:.2g}, far in the tail: its sign and size are sure, its digits are not"
-            )
+            size = f"{self.log_bayes_factor:.2g}"
+            factor = f"about {size}, far in the tail: its sign and size are sure, its digits are not"
         return (
             f"with against without {columns}\n"
             f"log Bayes factor  {factor}\n"
@@ -68,15 +67,9 @@ class ModelComparison:
     __repr__ = __str__
 
 
-def compare_without(
-    design: Design,
-    posterior: Posterior,
-    weights: tuple[int, ...],  # places of the coefficients
-) -> ModelComparison:
-    """Compare a regression with one without these coefficients.
+def compare_without(design: Design, posterior: Posterior, weights: tuple[int, ...]) -> ModelComparison:
+    """Compare a regression with one without the coefficients at these places.
 
-    Notes
-    -----
     Dickey (1971): where the other parameters have the same prior in both models, the Bayes factor of the smaller is the
     posterior density over the prior density at zero.  In a linear regression the prior of the weights depends on the
     noise variance, and the correction of Verdinelli and Wasserman (1995) is an average over its posterior given zero.
@@ -159,10 +152,7 @@ def _is_term(design: Design, index: int, name: str, term: frozenset[str]) -> boo
 
 
 def _terms(without: Any) -> tuple[str, ...]:
-    """Return names of terms as a tuple.
-
-    Raises TypeError if they are not names; for another fit the message explains the comparison.
-    """
+    """Return names of terms as a tuple; for another fit the error explains the comparison."""
     if isinstance(without, str):
         return (without,)
     if isinstance(without, Sequence) and all(isinstance(name, str) for name in without):

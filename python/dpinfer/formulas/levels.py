@@ -70,11 +70,8 @@ class Layout:
     shrunk: IntArray  # (h,): fixed coefficients with a horseshoe prior
 
 
-def layout_of(
-    design: Design,
-    terms: Sequence[str],  # ``(1 | site)``, ``(1 + x | site)``, ``s(age)``, or ``"horseshoe"``
-) -> Layout:
-    """Return the layout of terms for a design.
+def layout_of(design: Design, terms: Sequence[str]) -> Layout:
+    """Return the layout of terms for a design: ``(1 | site)``, ``(1 + x | site)``, ``s(age)``, or ``"horseshoe"``.
 
     Raises FormulaError if the design lacks columns of a term, or its family has no learned scales; the message names
     them.

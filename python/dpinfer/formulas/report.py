@@ -48,9 +48,7 @@ def in_table_units(design: Design, text: str) -> str:
 
 
 def estimates(
-    design: Design,
-    table: CoefficientTable,
-    reference: Mapping[str, float] | None = None,  # in the units of the table
+    design: Design, table: CoefficientTable, reference: Mapping[str, float] | None = None
 ) -> list[EstimateRow]:
     """Return the coefficients as rows of a report, compared for a change of one public standard deviation."""
     scales = dict(zip(design.model.names, design.column_of_weight.tolist(), strict=False))

@@ -95,7 +95,7 @@ class NoisyTable:
         return np.asarray(centre + reach * ratio)
 
     def interval(self, level: float = 0.9, *, target: str | None = None) -> FloatArray:
-        """Return an interval for each cell, (cells, 2).
+        """Return an interval for each cell, (cells, 2): all that the bounds allow where the noise hides the cell.
 
         Parameters
         ----------
@@ -105,11 +105,6 @@ class NoisyTable:
             Of a count only "sample": the number of records.  Of a mean "sample" is that of the records, where the
             privacy noise alone is random, or "population" (default), of which the records are a random sample: by the
             normal approximation of a mean.
-
-        Returns
-        -------
-        (cells, 2) float64
-            All that the bounds allow where the noise hides the cell.
         """
         level = check_interval("level", level, 0.0, 1.0)
         if self.value is None:

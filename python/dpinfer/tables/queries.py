@@ -171,6 +171,8 @@ def means(
 ) -> NoisyTable:
     """Release the mean of a continuous column, of all records or of each cell of a table.
 
+    Intervals are for the population by default, or for the records (``target="sample"``).
+
     **Privacy.** Reads the records.  (epsilon, delta)-differentially private: a record adds (1, u, u**2 / 2) to one
     cell, u being its value scaled to [-1, 1] by the schema's bounds: a contribution of norm 1.5 for Gaussian noise and
     2.5 for Laplace noise.
@@ -185,11 +187,6 @@ def means(
         A continuous column.
     by : str or sequence of str
         Categorical, binary or target columns whose combinations are the cells; none for one mean of all records.
-
-    Returns
-    -------
-    NoisyTable
-        Its intervals are for the population by default, or for the records (``target="sample"``).
     """
     names = (by,) if isinstance(by, str) else tuple(by)
     terms = {"epsilon": epsilon, "delta": delta, "adjacency": adjacency}

@@ -69,10 +69,8 @@ _SIGN = r"[$€£¥<>≤≥=~≈±%°‰]"
 _UNIT = re.compile(rf"(?:{_SIGN}{{1,2}}\s*)?{_NUMBER}\s*(?:[^\W\d_]|{_SIGN}).{{0,15}}|{_SIGN}{{1,2}}\s*{_NUMBER}")
 
 
-def kind_of(
-    text: str,  # a value that ``float`` does not read, or reads as NaN, or that holds an underscore
-) -> NotANumber:
-    """Return the kind of a text that is not a number.
+def kind_of(text: str) -> NotANumber:
+    """Return the kind of a text that ``float`` does not read, or reads as NaN, or that holds an underscore.
 
     Examples
     --------

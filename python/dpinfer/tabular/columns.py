@@ -418,11 +418,8 @@ _KINDS: dict[str, type[Column]] = {
 }
 
 
-def column_from_dict(
-    name: str,
-    values: Any,  # ``{"kind": ..., ...}`` with the keys of that kind only
-) -> Column:
-    """Return the column that one table of a schema file declares.
+def column_from_dict(name: str, values: Any) -> Column:
+    """Return the column that one table of a schema file declares, ``{"kind": ..., ...}`` with keys of that kind only.
 
     Raises SchemaError if the kind or a key is unknown, a key is missing, or a value is out of range; the message names
     the key.

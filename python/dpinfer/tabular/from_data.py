@@ -45,7 +45,6 @@ def schema_from_data(
     positive : str, optional
         The label that counts as 1; by default the last in sorted order (as numbers if both are).
     delimiter : str
-
     """
     warnings.warn(BOUNDS_FROM_DATA, PrivacyLeakWarning, stacklevel=2)
     found: dict[str, set[str]] = {}

@@ -111,7 +111,6 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
         line break is such a line.
     schema : Schema
         Declares every column of the file.
-
     """
     check_schema(schema)
     parts: list[FloatArray] = []

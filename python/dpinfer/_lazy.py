@@ -7,19 +7,12 @@ from typing import Any
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, str], *, modules: str = ""
+    package: str,  # its ``__name__``
+    homes: Mapping[str, str],  # names, separated by spaces, by the module that defines them; a relative one has a dot
+    *,
+    modules: str = "",  # submodules that are attributes themselves, separated by spaces
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return a package's ``__getattr__`` and ``__dir__``.
-
-    Parameters
-    ----------
-    package : str
-        Its ``__name__``.
-    homes : mapping of str to str
-        The names, separated by spaces, by the module that defines them; a relative module begins with a dot.
-    modules : str
-        Submodules that are attributes themselves, separated by spaces.
-    """
+    """Return a package's ``__getattr__`` and ``__dir__``."""
     home_of = {name: home for home, names in homes.items() for name in names.split()}
     submodules = modules.split()
 
@@ -39,13 +32,9 @@ def lazy_names(
 def find_plugin(group: str, name: str) -> tuple[Any, str] | None:
     """Return the object that an installed package registers under a name, and the package with its version, or None.
 
-    Raises ValueError if two packages register that name.
+    Groups are ``"dpinfer.models"``, ``"dpinfer.methods"``, ``"dpinfer.sources"`` and ``"dpinfer.noise_laws"``.
 
-    Parameters
-    ----------
-    group : str
-        ``"dpinfer.models"``, ``"dpinfer.methods"``, ``"dpinfer.sources"`` or ``"dpinfer.noise_laws"``.
-    name : str
+    Raises ValueError if two packages register that name.
     """
     from importlib.metadata import entry_points  # tens of milliseconds
 

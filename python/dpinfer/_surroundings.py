@@ -115,13 +115,10 @@ class _Bar:
 def resolve_progress(progress: bool | ProgressCallback | None, label: str) -> ProgressCallback:
     """Return a callback ``(done, total)``: silent, a visible bar, or the caller's own.
 
-    Raises TypeError if `progress` is neither.
+    True draws a bar where stderr is a terminal, and in a notebook; it is silent elsewhere.  None draws it there when
+    the work has gone on for two seconds.
 
-    Parameters
-    ----------
-    progress : bool or callable, optional
-        True draws a bar where stderr is a terminal, and in a notebook; it is silent elsewhere.  None draws it there
-        when the work has gone on for two seconds.
+    Raises TypeError if `progress` is neither.
     """
     if callable(progress):
         return progress

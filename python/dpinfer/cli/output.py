@@ -72,14 +72,9 @@ class OutputFolder:
         self.close()
 
     def write(self, name: str, content: bytes | str, *, lasting: bool = True) -> Path:
-        """Write one file, whole or not at all, and return its path.
+        """Write one file, whole or not at all, and return its path; a `lasting` one would survive a power failure.
 
         Raises CommandError if the disk is full or the folder cannot be written to any more.
-
-        Parameters
-        ----------
-        lasting : bool
-            Whether to wait until it would survive a power failure.
         """
         path = self.path / name
         try:

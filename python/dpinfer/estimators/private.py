@@ -152,19 +152,7 @@ class PrivateEstimator(Estimator):
     **Privacy.** Reads no records itself; it keeps a release and its post-processing.
 
     Subclasses have the parameters `epsilon`, `delta`, `n_records`, `unknown`, `adjacency`, `n_threads`, `progress`,
-    `random_source` and `ledger`.
-
-    Attributes
-    ----------
-    release_ : any release
-    posterior_ : Posterior
-    privacy_ : plan
-        The certified guarantee and the noise it took.
-    n_features_in_ : int
-    feature_names_in_ : (n_features,) object array
-        Only when X had string column names.
-    unknown_ : ReleasedArguments
-        Only with `unknown`: the released values of parameters.
+    `random_source` and `ledger`; attributes are those of :class:`BayesianLogisticRegression`.
     """
 
     n_features_in_: int

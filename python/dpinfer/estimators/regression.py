@@ -41,7 +41,6 @@ class PlannedRegression(PrivateEstimator):
     coef_: FloatArray
     intercept_: Any
     _estimator_type: ClassVar[str]
-    method: str
     prior_scale: float | None
     fit_intercept: bool
     data_bounds: npt.ArrayLike | None

@@ -49,7 +49,8 @@ def regression_to_arviz(
         "posterior": posterior.sample(size, seed=seed, space="unconstrained") if drawn is None else drawn[0],
         "prior": model.unconstrain(model.sample_prior(size, rng)),
     }
-    response, *names = _columns(design, points or {})
+    # Names that no other variable or dimension has.
+    response, *names = variable_names([*_TAKEN, design.response.label, *(points or {})])[len(_TAKEN) :]
     for group, theta in draws.items():
         variables = _parameters(design, theta)
         built.groups[group] = {
@@ -69,11 +70,6 @@ def regression_to_arviz(
         }
         built.dims |= {name: [POINT] for name in names}
     return built.build(attributes_of(posterior) | {"formula": design.formula.text, "family": design.family})
-
-
-def _columns(design: Design, points: Values) -> tuple[str, ...]:
-    """Return names for the response and the columns of `points` that no other variable or dimension has."""
-    return variable_names([*_TAKEN, design.response.label, *points])[len(_TAKEN) :]
 
 
 def _parameters(design: Design, theta: FloatArray) -> dict[str, FloatArray]:

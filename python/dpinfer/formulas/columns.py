@@ -5,7 +5,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy import special
@@ -72,14 +71,14 @@ def columns_of(parsed: Formula, factors: dict[str, Factor]) -> list[DesignColumn
 def told_apart(columns: Sequence[DesignColumn]) -> list[DesignColumn]:
     """Return the columns with distinct names: a released label may spell the name of another column."""
     taken: set[str] = set()
-    names = []
+    renamed = []
     for column in columns:
         name, number = column.name, 2
         while name in taken:
             name, number = f"{column.name} ({number})", number + 1
         taken.add(name)
-        names.append(replace(column, name=name))
-    return names
+        renamed.append(replace(column, name=name))
+    return renamed
 
 
 def count_columns(formula: str, schema: Schema) -> int:
@@ -114,41 +113,34 @@ def scaled_columns(
             "formula must not have terms that are linear combinations of others for any records "
             "(with an interaction, add its main effects: a * b)"
         )
-    scaled: list[Any] = [
-        DesignColumn(column.name, column.parts, column.term, float(shift), float(unit))
-        for column, shift, unit in zip(columns, offset, scale, strict=True)
-    ]
     moments = 0.5 * (moments + moments.T)
     moments[-1, -1] = 1.0
-    return tuple(scaled), moments
+    units = zip(columns, offset.tolist(), scale.tolist(), strict=True)
+    return tuple(replace(column, offset=shift, scale=unit) for column, shift, unit in units), moments
 
 
 def reference_values(schema: Schema, names: frozenset[str]) -> dict[str, FloatArray]:
     """Return a public population: columns independent, as the schema declares them, in a deterministic order.
 
-    Notes
-    -----
-    Points of an additive recurrence with the roots of the primes as steps.
+    Its points are those of an additive recurrence with the roots of the primes as steps.
     """
     columns = [column for column in schema.columns if column.name in names]
     steps = np.sqrt(_primes(len(columns))) % 1.0
     uniform = (np.arange(_REFERENCE_POINTS)[:, None] * steps + 0.5) % 1.0
     values: dict[str, FloatArray] = {}
     for column, u in zip(columns, uniform.T, strict=True):
-        if isinstance(column, ContinuousColumn):
-            low, high = column.bounds
-            if column.mean is not None and column.sd is not None:
-                u = column.mean + column.sd * special.ndtri(np.clip(u, 1e-9, 1.0 - 1e-9))
-                values[column.name] = np.clip(u, low, high)
-            else:
-                values[column.name] = low + (high - low) * u
-        else:
+        if not isinstance(column, ContinuousColumn):
             size = len(category_labels(column))
             shares = np.full(size, 1.0 / size) if column.declared_shares is None else np.array(column.declared_shares)
             if size == 2 and column.kind in ("binary", "target"):
                 shares = shares[::-1]  # declared of 1 and of 0
-            codes = np.searchsorted(np.cumsum(shares)[:-1], u, side="right")
-            values[column.name] = codes.astype(np.float64)
+            values[column.name] = np.searchsorted(np.cumsum(shares)[:-1], u, side="right").astype(np.float64)
+            continue
+        low, high = column.bounds
+        values[column.name] = low + (high - low) * u
+        if column.mean is not None and column.sd is not None:
+            normal = column.mean + column.sd * special.ndtri(np.clip(u, 1e-9, 1.0 - 1e-9))
+            values[column.name] = np.clip(normal, low, high)
     return values
 
 

@@ -24,23 +24,20 @@ def save_first(design: Design, folder: Path) -> None:
 def save_design(design: Design, folder: Path) -> None:
     """Write formula, family and schema to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
+    optional: dict[str, Any] = {name: getattr(design, name) for name in ("completed", "weights", "strata")}
+    if design.persons is not None:
+        units = design.persons
+        optional["persons"] = {"ids": str(units.ids), "max_rows": units.max_rows, "mean_rows": units.mean_rows}
     data = {
         "format": _FORMAT,
         "version": _VERSION,
         "formula": design.formula.text,
         "family": design.family,
         "prior_scale": design.prior_scale,
-        **({"completed": True} if design.completed else {}),
-        **({"weights": design.weights} if design.weights else {}),
-        **({"strata": design.strata} if design.strata else {}),
-        **({"persons": _persons(design.persons)} if design.persons else {}),
+        **{name: value for name, value in optional.items() if value},
         "schema": design.schema.to_dict(),
     }
     write_atomically(folder / DESIGN_FILE, json.dumps(data, indent=1, allow_nan=False).encode())
-
-
-def _persons(units: Units) -> dict[str, Any]:
-    return {"ids": str(units.ids), "max_rows": units.max_rows, "mean_rows": units.mean_rows}
 
 
 def load_design(folder: Path) -> Design:

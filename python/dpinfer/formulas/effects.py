@@ -70,10 +70,7 @@ def _public_points(design: Design) -> Values:
 def _responses(
     design: Design, theta: FloatArray, values: Values, places: IntArray
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield some of the points `places`, and E[y | theta, x] there in the user's units, (draws, points).
-
-    Of a multinomial response, the probabilities of its classes, (draws, points, K).
-    """
+    """Yield some of the points `places`, and E[y | theta, x] there, (draws, points), or classes' (draws, points, K)."""
     model = design.model
     step = max(1, CHUNK_CELLS // (len(theta) * max(1, len(design.classes))))
     for first in range(0, len(places), step):

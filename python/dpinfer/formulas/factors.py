@@ -56,20 +56,11 @@ def of_persons(term: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """One column that a factor gives.
-
-    Parameters
-    ----------
-    label : str
-    evaluate : callable
-        From decoded columns to the values, (N,) float64, record by record.
-    bounds : (low, high)
-        Public.
-    """
+    """One column that a factor gives."""
 
     label: str
-    evaluate: Callable[[Values], FloatArray]
-    bounds: Interval
+    evaluate: Callable[[Values], FloatArray]  # from decoded columns to the values, (N,), record by record
+    bounds: Interval  # public
 
 
 @dataclass(frozen=True)

@@ -93,29 +93,21 @@ class MixedFit(RegressionFit):
         return self._table(layout.names, rows, layout.shift, level, exp=exp)
 
     def _effects(self, term: str | None) -> Effects:
-        names = [each.term for each in self.layout.effects]
-        columns = [each.column for each in self.layout.effects]
-        if term is None:
-            if not names:
-                raise ValueError("term must be of effects, and this prior has none")
-            return self.layout.effects[0]
-        for each in self.layout.effects:
+        effects = self.layout.effects
+        if not effects and term is None:
+            raise ValueError("term must be of effects, and this prior has none")
+        for each in effects:
             short = f"s({each.column})" if each.kind == "curve" else each.term
-            if term.replace(" ", "") in (each.term.replace(" ", ""), short, each.column):
+            if term is None or term.replace(" ", "") in (each.term.replace(" ", ""), short, each.column):
                 return each
-        raise ValueError(f"term must be one of {', '.join(dict.fromkeys([*names, *columns]))}, got {term!r}")
+        known = dict.fromkeys([*(each.term for each in effects), *(each.column for each in effects)])
+        raise ValueError(f"term must be one of {', '.join(known)}, got {term!r}")
 
     def effects(self, term: str | None = None, level: float = 0.9) -> CoefficientTable:
         """Return the effects of groups in the user's units: differences from the middle of the groups, shrunken.
 
-        An effect of a pair ``(1 + x | site)`` is that at the public mean of x; its slopes follow.  Of a curve, the
-        coefficients of its functions: see :meth:`curve`.
-
-        Parameters
-        ----------
-        term : str, optional
-            ``"(1 | site)"`` or ``"site"``; the first by default.
-        level : float in (0, 1)
+        `term` is ``"(1 | site)"`` or ``"site"``; the first by default.  An effect of a pair ``(1 + x | site)`` is that
+        at the public mean of x; its slopes follow.  Of a curve, the coefficients of its functions: see :meth:`curve`.
         """
         found = self._effects(term)
         places = self._places(found)
@@ -166,12 +158,7 @@ class MixedFit(RegressionFit):
         """Return the standard deviations of the effects, correlations and the noise's, in the user's units.
 
         A row is marked "not told from zero" if the release is as likely without the effects, by a test at 5%.
-        The standard deviation of a slope is per unit of its column.
-
-        Parameters
-        ----------
-        level : float in (0, 1)
-            Of the equal-tailed intervals.
+        The standard deviation of a slope is per unit of its column.  `level` in (0, 1) is that of the intervals.
         """
         rows = list(self._scale_draws())
         if isinstance(self.design.model, LinearRegression):
@@ -195,10 +182,6 @@ class MixedFit(RegressionFit):
         public mean of their column, at which they vanish; a curve by its bends.
 
         Raises ValueError for a poisson family, whose noise depends on the mean.
-
-        Parameters
-        ----------
-        level : float in (0, 1)
         """
         model = self.design.model
         rng = np.random.default_rng(SEED)
@@ -300,10 +283,7 @@ class MixedFit(RegressionFit):
         return self.plain.with_prior(*terms, scale=scale, df=df, seed=seed)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Save the plain regression: ``load_regression(folder).with_prior(...)`` gives the same numbers again.
-
-        :func:`load_regression` does so by itself where the terms are in the formula.
-        """
+        """Save the plain regression: ``load_regression(folder).with_prior(...)`` gives the same numbers again."""
         self.plain.save(folder)
 
     def summary(self, level: float = 0.9, *, exp: bool = False) -> RegressionSummary:

@@ -26,34 +26,19 @@ _SMALL_RATE, _MOST_STEPS = 30.0, 150  # larger rates take SciPy's quantile; P(Po
 class OwnRegression(OwnModel):
     """A regression with a linear predictor eta = x'w + offset, written as code.
 
-    **Privacy.** Public; holds no records.
-
-    Parameters
-    ----------
-    family : {"binomial", "probit", "poisson", "negativebinomial"}
-        The last has mean mu = exp(eta) and variance mu + mu**2 / size.
-    weights : sequence of str
-        Names of the columns' weights, then ``intercept`` if there is one.
-    fit_intercept, offset : bool
-        Whether there is an intercept, and whether the last column of X is an offset.
-    prior_scale : float
-        Of every weight; log(size) ~ N(1, 1.5**2).
-    intercept_mean : float
-        Prior mean of the intercept, where a run starts.
-    features : (M, p) array
-        Public rows like the private ones.
+    A negative binomial has mean mu = exp(eta) and variance mu + mu**2 / size, with log(size) ~ N(1, 1.5**2).
     """
 
     def __init__(
         self,
-        family: str,
-        weights: Sequence[str],
+        family: str,  # {"binomial", "probit", "poisson", "negativebinomial"}
+        weights: Sequence[str],  # names of the columns' weights, then ``intercept`` if there is one
         *,
         fit_intercept: bool,
-        offset: bool,
-        prior_scale: float,
-        intercept_mean: float,
-        features: FloatArray,
+        offset: bool,  # whether the last column of X is an offset
+        prior_scale: float,  # of every weight
+        intercept_mean: float,  # of the intercept's prior, where a run starts
+        features: FloatArray,  # (M, p): public rows like the private ones
     ) -> None:
         self.family, self.fit_intercept, self.has_offset = family, fit_intercept, offset
         self.n_coef = len(weights)

@@ -120,10 +120,6 @@ class PersonFit(RegressionFit):
 
         A row is marked "not told from zero" where the release is as likely without the effect, but for chance at 5%.
         Its interval then begins at zero, and has its level by the upper end alone.
-
-        Parameters
-        ----------
-        level : float in (0, 1)
         """
         theta = self.posterior.sample(_ENDS, seed=SEED, space="unconstrained")
         return self._drawn(self._scale_draws(theta), level, self._remarks())
@@ -135,10 +131,6 @@ class PersonFit(RegressionFit):
         and Schielzeth 2010).  With a slope it is that at the public mean of the slope's column.
 
         Raises ValueError for counts, whose noise depends on the mean.
-
-        Parameters
-        ----------
-        level : float in (0, 1)
         """
         model = self._model
         if model.family not in ("gaussian", *LINK_VARIANCE):
@@ -182,10 +174,7 @@ class PersonFit(RegressionFit):
     def to_arviz(self, new_data: Any = None, *, n_samples: int = 1000, n_chains: int = 4, seed: int = 0) -> Any:
         """Return draws as in :meth:`RegressionFit.to_arviz`, with ``scale`` along ``scale_of``: see :meth:`scales`.
 
-        **Privacy.** Post-processing of the release; `new_data` are the caller's own points.
-
-        `new_data`, `n_samples`, `n_chains` and `seed` are as in :meth:`RegressionFit.to_arviz`.  Responses are those of
-        unknown persons, one each.
+        Responses are those of unknown persons, one each.
         """
         points = None if new_data is None else complete_points(self.design, new_data)
         theta = self.posterior.sample(n_samples * n_chains, seed=seed, space="unconstrained")

@@ -25,17 +25,12 @@ from dpinfer.tabular.reading import RawColumn
 
 
 class UnreadRecords:
-    """Unread records: `X` and `y` are read when they are converted to arrays.
+    """Unread records: `X`, `y` and `unit`, the unit of each row, are read when they are converted to arrays.
 
     **Privacy.** The constructor reads the names of the columns, which are public.
 
     Raises TypeError, OSError, RecordError, SchemaError or BackendUnavailableError if it is not a table, or has not the
-    columns that the design needs.
-
-    Parameters
-    ----------
-    unit : str
-        The column that identifies the unit of a row; empty if a row is a record.
+    columns that the design needs, and that of the units where one is named.
     """
 
     def __init__(self, data: Any, design: Design, unit: str = "") -> None:

@@ -130,7 +130,8 @@ class RegressionFit:
     def with_prior(self, *terms: str, scale: float | None = None, df: float = 3.0, seed: int = 0) -> "RegressionFit":
         """Return the regression under priors whose scales are learned: partial pooling, curves, or a horseshoe.
 
-        ``fit.with_prior("(1 | site)")`` takes effects of sites from a normal law with an unknown standard deviation.
+        ``fit.with_prior("(1 | site)")`` takes effects of sites from a normal law with an unknown standard deviation:
+        docs/derivations/levels.md.
 
         **Privacy.** Post-processing of a Release: it costs nothing, however often it is repeated.
 
@@ -148,10 +149,6 @@ class RegressionFit:
         df : float
             Of the half-t prior: infinite for half-normal.
         seed : int
-
-        Notes
-        -----
-        docs/derivations/levels.md.
         """
         from dpinfer.formulas.mixed import with_learned_scales
 
@@ -195,9 +192,10 @@ class RegressionFit:
             raise ValueError(f"exp must be False for family {self.design.family!r}: its coefficients give no ratios")
 
     def predict(self, new_data: Any, *, return_std: bool = False) -> Any:
-        """Return E[y | x] at new points, in the user's units: a mean, a probability or a rate.
+        """Return E[y | x] at new points, (N,), in the user's units: a mean, a probability or a rate.
 
-        Of a multinomial response it is the probability of each class, in the order of ``fit.design.classes``.
+        Of a multinomial response it is the probability of each class, (N, K), in the order of ``fit.design.classes``.
+        It is NaN where a value is missing, and else over 2000 draws with a fixed seed.
 
         **Privacy.** Post-processing of the release; `new_data` are the caller's own points.
 
@@ -211,10 +209,6 @@ class RegressionFit:
         return_std : bool
             Also return the posterior standard deviation of E[y | x], which leaves out the noise of one response.
 
-        Returns
-        -------
-        (N,) array, (N, K) of K classes, or two
-            NaN where a value is missing.  Over 2000 draws with a fixed seed.
         """
         mean, sd = predicted_mean(self.design, self.posterior, predictors(new_data, self.design))
         return (mean, sd) if return_std else mean
@@ -222,7 +216,8 @@ class RegressionFit:
     def marginal_effects(self, new_data: Any = None, level: float = 0.9) -> CoefficientTable:
         """Return average marginal effects on E[y | x]: slopes of numbers, differences from base levels of categories.
 
-        Of a multinomial response they are those on the probability of each class, called ``class: column``.
+        Of a multinomial response they are those on the probability of each class, called ``class: column``.  They are
+        from 2000 draws with a fixed seed.
 
         **Privacy.** Post-processing of the release.  The average is over `new_data`, which are the caller's own points:
         an average over the private records would be a release of its own, without noise.
@@ -232,16 +227,11 @@ class RegressionFit:
         new_data : data frame or mapping of columns, optional
             Public points; by default 512 that follow from the schema (columns independent, as it declares them).
         level : float in (0, 1)
-
-        Returns
-        -------
-        CoefficientTable
-            From 2000 draws with a fixed seed.
         """
         return marginal_effects(self.design, self.posterior, new_data, level)
 
     def compare(self, without: str | Sequence[str]) -> ModelComparison:
-        """Compare the regression with one without some terms, from this posterior alone.
+        """Compare the regression with one without some terms, from this posterior alone: Bayes factor and Wald test.
 
         The release has no likelihood for terms or families outside of its model.  To compare such models, fit a model
         with the terms of both, and compare it with each.
@@ -254,11 +244,6 @@ class RegressionFit:
         ----------
         without : str or sequence of str
             Terms of the formula (``"C(job)"``, ``"age:job"``) or names of coefficients, the intercept not among them.
-
-        Returns
-        -------
-        ModelComparison
-            Bayes factor and Wald test of the two.
         """
         chosen = chosen_weights(self.design, without)
         found = compare_without(self.design, self.posterior, chosen)
@@ -266,6 +251,9 @@ class RegressionFit:
 
     def synthetic(self, new_data: Any, *, n_sets: int = 100, seed: int = 0) -> SyntheticSets:
         """Draw sets of synthetic tables: responses from the posterior predictive, a draw of the coefficients for each.
+
+        Each set is a mapping of columns, the response among them, in the table's units and labels:
+        ``pandas.DataFrame(sets[0])`` is a data frame.
 
         **Privacy.** Post-processing of the release: the sets are as safe to publish as the release. `new_data` are the
         caller's own points, which the regression does not model.
@@ -279,12 +267,6 @@ class RegressionFit:
         n_sets : int
             The number of sets m.
         seed : int
-
-        Returns
-        -------
-        SyntheticSets
-            Each set is a mapping of columns, the response among them, in the table's units and labels:
-            ``pandas.DataFrame(sets[0])`` is a data frame.
         """
         design = self.design
         values = predictors(new_data, design)
@@ -294,9 +276,8 @@ class RegressionFit:
         size = check_integer("n_sets", n_sets, 1)
         theta = self.posterior.sample(size, seed=rng, space="unconstrained")
         y = draw_records(design.model, theta, design.encode(values), rng)
-        points = {name: shown(design, name, column) for name, column in values.items()}
         return SyntheticSets(
-            points=points,
+            points={name: shown(design, name, column) for name, column in values.items()},
             responses=shown(design, design.response.label, design.response_units(y, values)),
             response=design.response.label,
             parameters=design.model.constrain(theta),
@@ -358,22 +339,11 @@ class RegressionFit:
         return RegressionSummary(title, self.release.guarantee, table, tuple(notes))
 
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Write the regression as one self-contained HTML page.
-
-        Parameters
-        ----------
-        path : path-like
-            Replaced if it exists.
-        """
+        """Write the regression as one self-contained HTML page, in place of a file of that name."""
         write_atomically(Path(path), render(self.report_content()).encode())
 
     def report_content(self, level: float = 0.9) -> ReportContent:
-        """Return the report's content: rows in the table's units, with the schema's labels.
-
-        Parameters
-        ----------
-        level : float in (0, 1)
-        """
+        """Return the report's content: rows in the table's units, with the schema's labels and intervals of `level`."""
         rows = None if self.fit.maybe_posterior is None else estimates(self.design, self.coefficients(level))
         caption = f'Coefficients of "{self.design.formula.text}" are in the units of the table'
         if self.design.classes:

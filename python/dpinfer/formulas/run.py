@@ -122,6 +122,8 @@ def regression(
 ) -> RegressionFit:
     """Fit a regression of a table with differential privacy, with coefficients in the table's units.
 
+    If the posterior fails, the fit holds the release, and ``fit.failure`` gives the reason.
+
     **Privacy.** Hands the records to one (epsilon, delta)-differentially private mechanism, through
     :func:`dpinfer.fit`.  The design is public: it follows from formula and schema.  Each record by itself is decoded,
     dropped if it lacks a value that the formula uses, and clamped to the schema's bounds.  Until the run is charged,
@@ -176,11 +178,6 @@ def regression(
         cluster with rows in two strata counts as two.
     posterior, adjacency, predictor_spread, simulate, target, checkpoint, progress, n_threads
         As in :func:`dpinfer.fit`.
-
-    Returns
-    -------
-    RegressionFit
-        If the posterior fails, it holds the release, and ``fit.failure`` gives the reason.
 
     Notes
     -----

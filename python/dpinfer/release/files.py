@@ -58,15 +58,11 @@ _IN_WORDS = ("names", "event", "adjacency", "certified_epsilon", "other_parts", 
 def write_atomically(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666, lasting: bool = True) -> None:
     """Write `content` to `path` so that a crash or a full disk leaves either the old file or the new one, never half.
 
+    A new file gets the permissions `mode`, before the user's umask.  Content that cannot be computed again must be
+    `lasting`: the function waits until it would survive a power failure.
+
     Raises OSError if the folder does not exist or the disk is full; the temporary file is removed and `path` is
     untouched.
-
-    Parameters
-    ----------
-    mode : int
-        Permissions of a new file, before the user's umask.
-    lasting : bool
-        Whether to wait until it would survive a power failure, for content that cannot be computed again.
     """
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
@@ -102,15 +98,9 @@ def _flush_folder(folder: Path) -> None:
 
 
 def save_release(release: Release, path: str | os.PathLike[str]) -> None:
-    """Save a release to one file.
+    """Save a release to one file; a failure leaves no partial file.
 
     **Privacy.** Writes the release's content: noisy gradients or sums and public settings.
-
-    Parameters
-    ----------
-    release : any release
-    path : path-like
-        Written atomically: a failure leaves no partial file.
     """
     write_atomically(path, release_bytes(release))
 

@@ -112,18 +112,6 @@ def _check_text(name: str, text: Any) -> str:
     return text
 
 
-def stated_epsilon(certified_epsilon: float, *, secure: bool) -> float:
-    """Return the certified epsilon, or refuse when the noise came from a seeded generator.
-
-    Raises InsecureReleaseError if `secure` is False.
-    """
-    if not secure:
-        raise InsecureReleaseError(
-            "this release is NOT PRIVATE: its noise came from a seeded generator, so it has no epsilon"
-        )
-    return certified_epsilon
-
-
 class _Certified(float):
     """A certified epsilon with the marks of its release.
 
@@ -240,7 +228,11 @@ class Guaranteed:
         Raises InsecureReleaseError if the noise came from a seeded generator.
         """
         stated = self._stated()
-        return stated_epsilon(math.inf if self.leaks else stated, secure=self.secure)
+        if not self.secure:
+            raise InsecureReleaseError(
+                "this release is NOT PRIVATE: its noise came from a seeded generator, so it has no epsilon"
+            )
+        return math.inf if self.leaks else stated
 
     @property
     def guarantee(self) -> Guarantee:

@@ -87,10 +87,7 @@ class SumRelease(Release):
     def interval(self, level: float = 0.9) -> FloatArray:
         """Return an interval for each sum over the records, (s, 2): it leaves out the noise of both ends alike.
 
-        Parameters
-        ----------
-        level : float
-            In (0, 1): the probability, over the noise, that an interval holds its sum.
+        It holds its sum with probability `level` in (0, 1), over the noise.
         """
         level = check_interval("level", level, 0.0, 1.0)
         unit = float(ndtri(0.5 + 0.5 * level)) if self.noise == "gaussian" else -math.log1p(-level)

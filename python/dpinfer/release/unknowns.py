@@ -87,12 +87,7 @@ class CountRelease(_UnknownRelease):
         return math.sqrt(2.0 * ratio) / (1.0 - ratio)
 
     def quantile(self, levels: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return quantiles of the number of records, given the noisy one: the least with at least this probability.
-
-        Parameters
-        ----------
-        levels : array in (0, 1)
-        """
+        """Return quantiles of the number of records, given the noisy one: the least with at least this probability."""
         level = check_float_array("levels", levels)
         if not np.all((level > 0.0) & (level < 1.0)):
             raise ValueError("levels must lie in (0, 1)")
@@ -111,11 +106,7 @@ class CountRelease(_UnknownRelease):
     def sample(self, size: int, *, seed: int) -> npt.NDArray[np.int64]:
         """Return independent draws of the number of records, given the noisy one, (size,).
 
-        Parameters
-        ----------
-        size : int
-        seed : int
-            Of post-processing: it has nothing to do with the release's noise.
+        The seed is of post-processing: it has nothing to do with the release's noise.
         """
         draws = np.random.default_rng(check_integer("seed", seed, 0)).random(check_integer("size", size, 1))
         return self.quantile(np.clip(draws, 1e-15, 1.0 - 1e-15))
@@ -183,10 +174,7 @@ class BoundsRelease(_UnknownRelease):
     def bounds(self, reach: float = 4.0) -> FloatArray:
         """Return bounds of each column, (k, 2): `reach` scales to either side of the centre, inside the limits.
 
-        Parameters
-        ----------
-        reach : float
-            4 by default, outside of which 6 in 100 000 of a normal column lie.  Values outside are clamped.
+        Outside of 4 scales lie 6 in 100 000 of a normal column.  Values outside of the bounds are clamped.
         """
         reach = check_interval("reach", reach, 0.0)
         ends = self.centre[:, None] + np.array([-reach, reach]) * self.scale[:, None]

@@ -308,13 +308,7 @@ class TableCheck:
         return not (self.refusals or self.lines.faults or self.dropped or any(item.lost for item in self.columns))
 
     def to_dict(self, *, show_values: bool = False) -> dict[str, Any]:
-        """Return the findings as plain data.
-
-        Parameters
-        ----------
-        show_values : bool
-            Whether to show values of records: undeclared labels, and texts where a number is declared.
-        """
+        """Return the findings as plain data, with `show_values` undeclared labels and texts that are no numbers."""
         return {
             "notice": NOTICE,
             "clean": self.clean,

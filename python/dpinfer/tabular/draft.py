@@ -86,11 +86,7 @@ class SchemaDraft:
     def only(self, names: Collection[str], *, ignore: bool) -> "SchemaDraft":
         """Return a draft of these columns: a release then spends nothing on the others.
 
-        Parameters
-        ----------
-        names : collection of str
-        ignore : bool
-            Keep the others as columns to ignore, as a file has them, or leave them out.
+        With `ignore` they are columns to ignore, as a file has them; else they are left out.
         """
         document = deepcopy(self._document)
         others: dict[str, Any] = {name: {"kind": "ignore"} for name in document["columns"] if ignore}
@@ -102,12 +98,8 @@ class SchemaDraft:
     def stand_in(self, *, reach: float = 1.0, n_labels: int = 1) -> Schema:
         """Return a schema with possible released values: a fit that fails with it may fail later.
 
-        Parameters
-        ----------
-        reach : float in (0, 1]
-            Share of the public limits (of the searched range without limits) that bounds cover, from the left.
-        n_labels : int
-            Of each column without categories, beside its `other`.
+        Bounds cover a share `reach` in (0, 1] of the public limits, or of the searched range, from the left; a column
+        without categories has `n_labels` beside its `other`.
         """
         bounds, labels = {}, tuple(f"{_RELEASED} {number}" for number in range(n_labels))
         for name, search in self._searches.items():
@@ -129,14 +121,9 @@ class SchemaDraft:
         columns the released labels and an `other` for all the rest ("other" unless declared).  A label that would give
         two features the same name goes to `other`: this function returns a schema for any release.
 
-        Raises SchemaError if a gap is not filled.
+        The schema holds `parts` and `leaks` of the releases.
 
-        Parameters
-        ----------
-        bounds, categories
-            Needed for the columns that lack them.
-        parts, leaks
-            Of the releases, for the schema to hold.
+        Raises SchemaError if a gap is not filled.
         """
         found: dict[str, dict[str, Any]] = {}
         if bounds is not None:

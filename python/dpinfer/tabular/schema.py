@@ -212,15 +212,12 @@ class Schema:
     def with_shares(self, shares: Mapping[str, Sequence[float]]) -> "Schema":
         """Return the schema with the shares of categories of some columns declared.
 
+        They are positive and sum to one: of a categorical column in the order of its `categories`, of a binary column
+        (positive, negative).
+
         **Privacy.** The shares must be public or released: counted without noise from the records they are a leak.
 
         Raises SchemaError if a name is not that of a categorical or binary feature column, or its shares are wrong.
-
-        Parameters
-        ----------
-        shares : mapping
-            Column name to positive shares that sum to one: of a categorical column in the order of its `categories`, of
-            a binary column (positive, negative).
         """
         if not isinstance(shares, Mapping):
             raise SchemaError(f"shares must be a mapping of column names, got {type(shares).__name__}")

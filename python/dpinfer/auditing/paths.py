@@ -202,6 +202,7 @@ def _network(name: str, norm: float, *, gradient: bool) -> AuditPath:
 
 def audit_paths() -> tuple[AuditPath, ...]:
     """Return the paths of an audit: every kernel of the regressions, the conjugate models, sites, and networks."""
+    points = np.random.default_rng(22).normal(size=(20, 2))
     return (
         _glm("logistic, quadrature", LogisticRegression(3), 3.0, scale=4.0),
         _glm("logistic, per-example loss", LogisticRegression(3), 0.25, prior_share=0.5),
@@ -214,7 +215,7 @@ def audit_paths() -> tuple[AuditPath, ...]:
         _conjugate("binomial", BetaBinomial(5), 3.0, 5.0, 0.0, np.arange(20.0) % 6.0),
         _conjugate("categorical", DirichletCategorical((1.0,) * 4), 0.25, 0.0, 3.0, np.arange(20.0) % 4.0),
         _binary_sites(3, 0.05),
-        _sites("DP-SEP, mixture", GaussianMixture(2, 2), 0.25, *_points()),
+        _sites("DP-SEP, mixture", GaussianMixture(2, 2), 0.25, points, np.array([50.0, 0.0]), np.array([-50.0, 0.0])),
         _network("DP-SEP, network", 0.25, gradient=False),
         _network("network, gradients", 3.0, gradient=True),
     )
@@ -248,10 +249,6 @@ def _binary_records(n_features: int, seed: int) -> tuple[FloatArray, FloatArray,
     plus, minus = np.zeros(n_features + 1), np.zeros(n_features + 1)
     plus[[0, -1]], minus[[0, -1]] = (5.0, 1.0), (-5.0, 1.0)
     return base, plus, minus
-
-
-def _points() -> tuple[FloatArray, FloatArray, FloatArray]:
-    return np.random.default_rng(22).normal(size=(20, 2)), np.array([50.0, 0.0]), np.array([-50.0, 0.0])
 
 
 def sampling_paths() -> tuple[tuple[AuditPath, FloatArray], ...]:

@@ -198,7 +198,9 @@ class PrivateEstimator(Estimator):
         released: ReleasedArguments,
     ) -> None:
         """Keep the release before the posterior: it must survive a failure of the post-processing."""
-        self._forget_fit()
+        # Results of an earlier fit belong to another release.
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
         self.release_ = release.with_parts(*released.parts).with_leaks(*self._leaks(plan.adjacency))
         self._family().add(plan)
         if released.parts:
@@ -308,11 +310,6 @@ class PrivateEstimator(Estimator):
         if not hasattr(self, "_spending"):
             self._spending = Spending()
         return self._spending
-
-    def _forget_fit(self) -> None:
-        """Drop the results of an earlier fit, which belong to another release."""
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
-            delattr(self, name)
 
     def _relation(self) -> Adjacency:
         relation = as_adjacency(self.adjacency)

@@ -135,7 +135,8 @@ class CoefficientTable:
         for index, name in enumerate(self.names):
             numbers = [_number(getattr(self, head)[index]) for head in ("mean", "sd", "low", "high")]
             shares = ["" if math.isnan(part[index]) else f"{part[index]:.0%}" for part in (self.privacy, self.prior)]
-            more = [_number(self.mcse[index], 2), _count(self.ess[index]), _number(self.per_sd[index])]
+            ess = "exact" if math.isinf(self.ess[index]) else f"{self.ess[index]:.0f}"
+            more = [_number(self.mcse[index], 2), ess, _number(self.per_sd[index])]
             body.append((name, *numbers, *shares, *more, self.remark(name)))
         if not any(row[-1] for row in body):
             return [heads, *(row[:-1] for row in body)]
@@ -179,10 +180,6 @@ def ends_of(level: float) -> FloatArray:
 
 def _number(value: float, digits: int = 4) -> str:
     return "" if math.isnan(value) else f"{value:.{digits}g}"
-
-
-def _count(value: float) -> str:
-    return "exact" if math.isinf(value) else f"{value:.0f}"
 
 
 def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -> CoefficientTable:

@@ -37,7 +37,11 @@ def predicted_mean(design: Design, posterior: Posterior, values: Values) -> tupl
 
 def marginal_effects(design: Design, posterior: Posterior, new_data: Any, level: float) -> CoefficientTable:
     """Return average marginal effects; see :meth:`RegressionFit.marginal_effects`."""
-    values = _public_points(design) if new_data is None else complete_points(design, new_data)
+    if new_data is None:
+        every = reference_values(design.schema, design.predictor_columns)
+        values: Values = {name: column[:_EFFECT_POINTS] for name, column in every.items()}
+    else:
+        values = complete_points(design, new_data)
     theta = posterior.sample(DRAWS, seed=SEED, space="unconstrained")
     effects = _by_class(design, _effects(design, theta, values))
     ess = min(DRAWS, float(posterior.monte_carlo_error().effective_draws.min()))
@@ -60,11 +64,6 @@ def complete_points(design: Design, new_data: Any) -> Values:
     if not np.any(complete):
         raise ValueError("new_data must hold at least one point without missing values")
     return {name: column[complete] for name, column in values.items()}
-
-
-def _public_points(design: Design) -> Values:
-    every = reference_values(design.schema, design.predictor_columns)
-    return {name: column[:_EFFECT_POINTS] for name, column in every.items()}
 
 
 def _responses(

@@ -246,13 +246,13 @@ def release_unknown(
         refuse = refuses_lines(schema)
         chunks = partial(read_chunks, records, names, delimiter=schema.delimiter, refuse_malformed=refuse)
 
-    def draw(columns: _Columns, key: bytes) -> _Drawn:
-        return _draw(columns, plan, draft, key, public=public, max_labels=max_labels)
+    secure = control.source.secure
+
+    def draw(columns: _Columns, key: bytes) -> dict[str, Any]:
+        return _draw(columns, plan, draft, key, public=public, max_labels=max_labels, secure=secure)
 
     terms = ReleaseTerms(plan.parts.event, plan.adjacency, plan.delta)
-    found, said = run_once(terms, "release_unknown", control, lambda: _Columns.of(chunks(), draft), draw)
-    secure = control.source.secure
-    parts = _releases(found, plan, draft, secure=secure)
+    parts, said = run_once(terms, "release_unknown", control, lambda: _Columns.of(chunks(), draft), draw)
     new = () if secure else (_INSECURE,)
     part = Part(UnknownRelease._part_name, plan.parts.event, plan.adjacency)
     return UnknownRelease(
@@ -269,72 +269,52 @@ def release_unknown(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Drawn:
-    """The draws; None if not requested."""
-
-    count: int | None
-    probability: float
-    bounds: FloatArray | None
-    labels: dict[str, dict[str, int]] | None
-
-
 def _draw(
-    columns: _Columns, plan: UnknownPlan, draft: SchemaDraft, key: bytes, *, public: int | None, max_labels: int | None
-) -> _Drawn:
-    """Draw the number of records first: which quantiles can be resolved follows from it."""
-    count = bounds = labels = None
-    probability = resolved_probability(None, plan.parts.selection_epsilon)
-    if "n_records" in plan.parts.unknown:
-        count = public = draw_count(columns.n_records, epsilon=plan.parts.count_epsilon, key=key)
-    if "bounds" in plan.parts.unknown:
-        if public is not None:
-            probability = resolved_probability(public, plan.parts.selection_epsilon)
-        bounds = draw_bounds(
-            [HeldColumn(np.concatenate(parts)) for parts in columns.numbers.values()],
-            draft.searches,
-            probability,
-            epsilon=plan.parts.selection_epsilon,
-            relation=plan.adjacency,
-            key=key,
+    columns: _Columns,
+    plan: UnknownPlan,
+    draft: SchemaDraft,
+    key: bytes,
+    *,
+    public: int | None,
+    max_labels: int | None,
+    secure: bool,
+) -> dict[str, Any]:
+    """Return the release of each requested part; the number of records first, as it resolves quantiles."""
+    asked, relation = plan.parts, plan.adjacency
+    common: dict[str, Any] = {"adjacency": relation, "secure": secure}
+    parts: dict[str, Any] = {"count": None, "bounds": None, "categories": None}
+    if "n_records" in asked.unknown:
+        public = draw_count(columns.n_records, epsilon=asked.count_epsilon, key=key)
+        event = PureEvent(asked.count_epsilon, relation.value)
+        scale = 1.0 / asked.count_epsilon
+        parts["count"] = CountRelease(noisy_count=public, laplace_scale=scale, event=event, **common)
+    if "bounds" in asked.unknown:
+        held = [HeldColumn(np.concatenate(numbers)) for numbers in columns.numbers.values()]
+        probability, epsilon = resolved_probability(public, asked.selection_epsilon), asked.selection_epsilon
+        bounds = draw_bounds(held, draft.searches, probability, epsilon=epsilon, relation=relation, key=key)
+        parts["bounds"] = BoundsRelease(
+            names=draft.unknown_bounds,
+            lower=bounds[:, 0],
+            upper=bounds[:, 1],
+            probability=probability,
+            limits=np.array([search.limits or (-math.inf, math.inf) for search in draft.searches]),
+            event=bounds_event(epsilon, asked.n_selections, relation),
+            **common,
         )
-    if "categories" in plan.parts.unknown:
+    if "categories" in asked.unknown:
         labels = draw_categories(
             columns.labels,
-            epsilon=plan.parts.column_epsilon,
-            threshold=plan.parts.threshold,
-            relation=plan.adjacency,
+            epsilon=asked.column_epsilon,
+            threshold=asked.threshold,
+            relation=relation,
             key=key,
             max_labels=max_labels,
         )
-    return _Drawn(count, probability, bounds, labels)
-
-
-def _releases(drawn: _Drawn, plan: UnknownPlan, draft: SchemaDraft, *, secure: bool) -> dict[str, Any]:
-    """Return the release of each part."""
-    relation = plan.adjacency
-    common: dict[str, Any] = {"adjacency": relation, "secure": secure}
-    parts: dict[str, Any] = {"count": None, "bounds": None, "categories": None}
-    if drawn.count is not None:
-        event: Event = PureEvent(plan.parts.count_epsilon, relation.value)
-        scale = 1.0 / plan.parts.count_epsilon
-        parts["count"] = CountRelease(noisy_count=drawn.count, laplace_scale=scale, event=event, **common)
-    if drawn.bounds is not None:
-        parts["bounds"] = BoundsRelease(
-            names=draft.unknown_bounds,
-            lower=drawn.bounds[:, 0],
-            upper=drawn.bounds[:, 1],
-            probability=drawn.probability,
-            limits=np.array([search.limits or (-math.inf, math.inf) for search in draft.searches]),
-            event=bounds_event(plan.parts.selection_epsilon, plan.parts.n_selections, relation),
-            **common,
-        )
-    if drawn.labels is not None:
         parts["categories"] = CategoriesRelease(
-            noisy_counts=drawn.labels,
-            laplace_scale=(2.0 if relation is Adjacency.REPLACE_ONE else 1.0) / plan.parts.column_epsilon,
-            threshold=plan.parts.threshold,
-            event=categories_event(plan.parts.column_epsilon, plan.parts.column_delta, plan.parts.n_labelled, relation),
+            noisy_counts=labels,
+            laplace_scale=(2.0 if relation is Adjacency.REPLACE_ONE else 1.0) / asked.column_epsilon,
+            threshold=asked.threshold,
+            event=categories_event(asked.column_epsilon, asked.column_delta, asked.n_labelled, relation),
             delta=plan.delta,
             **common,
         )

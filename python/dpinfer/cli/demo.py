@@ -191,15 +191,8 @@ def simulate(n_records: int = N_RECORDS, seed: int = _SEED) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.name for column in schema.columns])
-    for row in range(n_records):
-        writer.writerow(
-            [
-                f"H{rng.integers(10**6):06d}",
-                *(f"{numbers[name][row]:.0f}" for name in numbers),
-                shown[row],
-                region[row],
-                married[row],
-                "above median" if above[row] else "below median",
-            ]
-        )
+    households = [f"H{rng.integers(10**6):06d}" for _ in range(n_records)]
+    rounded = ([f"{value:.0f}" for value in values] for values in numbers.values())
+    income = np.where(above, "above median", "below median")
+    writer.writerows(zip(households, *rounded, shown, region, married, income, strict=True))
     return text.getvalue()

@@ -44,6 +44,7 @@ class RegressionRoute:
     def __init__(self, args: argparse.Namespace) -> None:
         self._args, self._notes = args, list[str]()
         self._request = replace(posterior_request(args), progress=True)
+        self._budget: dict[str, Any] = {name: getattr(args, name) for name in ("epsilon", "delta", "method")}
         self._n_records: int | None = args.n_records
         self._schema = self._declared()
         self._formula, self._family = args.formula, args.family or "gaussian"
@@ -79,14 +80,7 @@ class RegressionRoute:
     def _stand_in(self, draft: SchemaDraft) -> Design:
         """Return a stand-in for the later design, and refuse designs that could fail; no data is read."""
         args = self._args
-        fit = {
-            "epsilon": args.epsilon,
-            "delta": args.delta,
-            "n_records": self._n_records,
-            "method": args.method,
-            "ledger": self._account,
-            "posterior": self._request,
-        }
+        fit = {**self._budget, "n_records": self._n_records, "ledger": self._account, "posterior": self._request}
         with public_arguments():
             return Completion.of(
                 self._formula, draft, list(args.unknown), family=self._family, prior_scale=args.prior_scale, fit=fit
@@ -97,17 +91,9 @@ class RegressionRoute:
         args = self._args
         made: dict[str, Any] = {name: getattr(args, name) for name in ("prior_scale", "weights", "strata")}
         made["family"] = self._family
+        public = {**self._budget, "n_records": self._n_records or 1, "clusters": args.clusters}
         with public_arguments():
-            plan = plan_regression(
-                self._formula,
-                schema=schema,
-                epsilon=args.epsilon,
-                delta=args.delta,
-                n_records=self._n_records or 1,
-                method=args.method,
-                clusters=args.clusters,
-                **made,
-            )
+            plan = plan_regression(self._formula, schema=schema, **public, **made)
             plan.check(self._request)
             fitted = design(self._formula, schema, **made)
         self._account = account_of(args, plan.adjacency, plan.event)
@@ -133,16 +119,14 @@ class RegressionRoute:
                 args.file,
                 family=self._family,
                 schema=self._schema,
-                epsilon=args.epsilon,
-                delta=args.delta,
                 n_records=self._n_records,
-                method=args.method,
                 ledger=self._account,
                 path=folder.path,
                 prior_scale=args.prior_scale,
                 posterior=self._request,
                 progress=True,
                 n_threads=args.threads,
+                **self._budget,
                 **options,
             )
         tell_failures([str(item.message) for item in caught])

@@ -61,8 +61,6 @@ class Classifier(PlannedRegression):
 
         Columns are in the order of ``classes_``; the seed of the draws is fixed.
 
-        **Privacy.** Post-processing of the release; X is the caller's own.
-
         Parameters
         ----------
         X : (n_points, n_features) array
@@ -78,8 +76,6 @@ class Classifier(PlannedRegression):
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the most probable class of each point.
-
-        **Privacy.** Post-processing of the release; X is the caller's own.
 
         Parameters
         ----------

@@ -272,8 +272,6 @@ class BayesianLogisticRegression(Classifier):
 
         Columns are in the order of ``classes_``; rows sum to 1.
 
-        **Privacy.** Post-processing of the release; X is the caller's own.
-
         Raises TypeError or ValueError if X is not a table of finite numbers with the features of the fit.
 
         Parameters

@@ -34,6 +34,7 @@ class PlannedRegression(PrivateEstimator):
     """Base of the estimators whose mechanism is chosen by :func:`dpinfer.plan_fit`.
 
     **Privacy.** ``fit`` hands the records to the plan's mechanism, which is (epsilon, delta)-differentially private.
+    Predictions are post-processing of its release, at the caller's own X.
 
     Columns are clipped to the public `data_bounds` and scaled by them; coefficients are in the user's units.
     """
@@ -190,8 +191,6 @@ class _Regressor(PlannedRegression):
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the posterior predictive mean of each point, (n_points,), over 2000 draws with a fixed seed.
-
-        **Privacy.** Post-processing of the release; X is the caller's own.
 
         Parameters
         ----------

@@ -83,10 +83,7 @@ class MixedFit(RegressionFit):
         return CoefficientTable.of_quantiles(names, columns, level, exp=exp, response=self.design.response.label)
 
     def coefficients(self, level: float = 0.9, *, exp: bool = False) -> CoefficientTable:
-        """Return the fixed coefficients in the user's units; the intercept is that of the middle of the groups.
-
-        `level` and `exp` are as in :meth:`RegressionFit.coefficients`.
-        """
+        """Return the fixed coefficients in the user's units; the intercept is that of the middle of the groups."""
         self._check_exp(exp)
         layout = self.layout
         rows = np.pad(layout.matrix, ((0, 0), (0, self.pooled.mean.shape[1] - len(layout.names))))
@@ -204,8 +201,6 @@ class MixedFit(RegressionFit):
     def predict(self, new_data: Any, *, return_std: bool = False, new: Sequence[str] | str = ()) -> Any:
         """Return E[y | x] at new points, in the user's units.
 
-        **Privacy.** Post-processing of the release; `new_data` are the caller's own points.
-
         Parameters
         ----------
         new_data, return_std
@@ -283,14 +278,14 @@ class MixedFit(RegressionFit):
         return self.plain.with_prior(*terms, scale=scale, df=df, seed=seed)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Save the plain regression: ``load_regression(folder).with_prior(...)`` gives the same numbers again."""
+        """Save the plain regression: ``load_regression(folder).with_prior(...)`` gives the same numbers again.
+
+        :func:`load_regression` does so by itself where the terms are in the formula.
+        """
         self.plain.save(folder)
 
     def summary(self, level: float = 0.9, *, exp: bool = False) -> RegressionSummary:
-        """Return the regression in words and numbers: fixed coefficients, then the scales.
-
-        `level` and `exp` are as in :meth:`coefficients`.
-        """
+        """Return the regression in words and numbers: fixed coefficients, then the scales."""
         plain = super().summary(level, exp=exp)
         scales = str(self.scales(level)).splitlines()
         return replace(plain, notes=(f"learned scales of {', '.join(self.terms)}:", *scales, "", *plain.notes))

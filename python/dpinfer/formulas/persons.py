@@ -151,8 +151,6 @@ class PersonFit(RegressionFit):
     def predict(self, new_data: Any, *, return_std: bool = False, conditional: bool = False) -> Any:
         """Return E[y | x] of a person who is not known, in the table's units: the mean over persons.
 
-        **Privacy.** Post-processing of the release; `new_data` are the caller's own points.
-
         Parameters
         ----------
         new_data, return_std
@@ -184,10 +182,7 @@ class PersonFit(RegressionFit):
         return regression_to_arviz(self.design, self.posterior, points, **chains, drawn=(theta, {"scale": scales}))
 
     def summary(self, level: float = 0.9, *, exp: bool = False) -> RegressionSummary:
-        """Return the regression in words and numbers, the standard deviations after the coefficients.
-
-        `level` and `exp` are as in :meth:`RegressionFit.coefficients`.
-        """
+        """Return the regression in words and numbers, the standard deviations after the coefficients."""
         found = super().summary(level, exp=exp)
         if self.fit.maybe_posterior is None:
             return found

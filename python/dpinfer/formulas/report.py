@@ -76,7 +76,7 @@ def estimates(
 
 
 def columns_section(design: Design) -> str:
-    """Return the schema's declarations of the formula's columns, as HTML without a section around it."""
+    """Return the schema's declarations of the formula's columns as escaped HTML, without a section around it."""
     policies = {column.name: column.missing or design.schema.missing for column in design.table_columns()}
     # Stated once if it is the same for most columns, and for each exception.
     usual = max(policies.values(), key=list(policies.values()).count)

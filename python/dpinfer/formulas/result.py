@@ -71,7 +71,8 @@ class RegressionSummary:
 class RegressionFit:
     """A private regression of a table: made by :func:`dpinfer.regression`, or read by :func:`load_regression`.
 
-    **Privacy.** Holds no records: a release, its post-processing, and public knowledge.
+    **Privacy.** Holds no records: a release, its post-processing, and public knowledge.  Its methods post-process them,
+    and cost nothing; `new_data` are the caller's own points.
 
     Parameters
     ----------
@@ -117,8 +118,6 @@ class RegressionFit:
 
         ``fit.with_posterior(dpi.noise_aware_posterior(fit.release, n_samples=20_000))``
 
-        **Privacy.** Post-processing of a Release: it costs nothing.
-
         Raises TypeError or ValueError if it is not a posterior, or its parameters differ from the release's.
         """
         if not isinstance(posterior, Posterior):
@@ -132,8 +131,6 @@ class RegressionFit:
 
         ``fit.with_prior("(1 | site)")`` takes effects of sites from a normal law with an unknown standard deviation:
         docs/derivations/levels.md.
-
-        **Privacy.** Post-processing of a Release: it costs nothing, however often it is repeated.
 
         Raises TypeError or ValueError if a term is not there, or the release has not measured its columns.
 
@@ -197,8 +194,6 @@ class RegressionFit:
         Of a multinomial response it is the probability of each class, (N, K), in the order of ``fit.design.classes``.
         It is NaN where a value is missing, and else over 2000 draws with a fixed seed.
 
-        **Privacy.** Post-processing of the release; `new_data` are the caller's own points.
-
         Raises TypeError or ValueError if columns or categories are not those of the schema.
 
         Parameters
@@ -219,8 +214,8 @@ class RegressionFit:
         Of a multinomial response they are those on the probability of each class, called ``class: column``.  They are
         from 2000 draws with a fixed seed.
 
-        **Privacy.** Post-processing of the release.  The average is over `new_data`, which are the caller's own points:
-        an average over the private records would be a release of its own, without noise.
+        **Privacy.** The average is over `new_data`: one over the private records would be a release of its own, without
+        noise.
 
         Parameters
         ----------
@@ -235,8 +230,6 @@ class RegressionFit:
 
         The release has no likelihood for terms or families outside of its model.  To compare such models, fit a model
         with the terms of both, and compare it with each.
-
-        **Privacy.** Post-processing of the release: it costs nothing.
 
         Raises NumericalError if there is no posterior.
 
@@ -255,8 +248,7 @@ class RegressionFit:
         Each set is a mapping of columns, the response among them, in the table's units and labels:
         ``pandas.DataFrame(sets[0])`` is a data frame.
 
-        **Privacy.** Post-processing of the release: the sets are as safe to publish as the release. `new_data` are the
-        caller's own points, which the regression does not model.
+        **Privacy.** The sets are as safe to publish as the release.  The regression does not model `new_data`.
 
         Raises ValueError if a value is missing.
 
@@ -291,8 +283,7 @@ class RegressionFit:
         `new_data` there are responses along ``point`` in ``posterior_predictive`` and ``prior_predictive``, and the
         points in ``constant_data``.
 
-        **Privacy.** Post-processing of the release; `new_data` are the caller's own points.  The attributes
-        ``guarantee`` and ``leaks`` of every group state the release's.
+        **Privacy.** The attributes ``guarantee`` and ``leaks`` of every group state the release's.
 
         Raises BackendUnavailableError if ArviZ is not installed (the extra ``dpinfer[arviz]``).
 
@@ -310,15 +301,10 @@ class RegressionFit:
         )
 
     def summary(self, level: float = 0.9, *, exp: bool = False) -> RegressionSummary:
-        """Return the regression in words and numbers.
-
-        `level` and `exp` are as in :meth:`coefficients`.
-        """
+        """Return the regression in words and numbers; `level` and `exp` are as in :meth:`coefficients`."""
         self._check_exp(exp)
-        title = (
-            f"{self.design.formula.text}  (family {self.design.family}, {self.plan.n_records} records, "
-            f"method {self.plan.method})"
-        )
+        facts = f"family {self.design.family}, {self.plan.n_records} records, method {self.plan.method}"
+        title = f"{self.design.formula.text}  ({facts})"
         if self.fit.maybe_posterior is None:
             return RegressionSummary(title, self.release.guarantee, None, (f"no posterior: {self.failure}",))
         table = self.coefficients(level, exp=exp)

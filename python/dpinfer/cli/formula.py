@@ -167,11 +167,7 @@ def write_regression(
             curve, failures = calibration_of(lambda: _predicted(fit, test))
     pictures = {} if posterior is None else draw_all(fit.release, posterior, calibration=curve, failures=failures)
     page = replace(
-        fit.report_content(level),
-        calibration=curve,
-        pictures=pictures,
-        notes=[*notes, *failures],
-        **content,
+        fit.report_content(level), calibration=curve, pictures=pictures, notes=[*notes, *failures], **content
     )
     names.append(folder.write("report.html", render(page)).name)
     tell_failures(failures)

@@ -24,6 +24,7 @@ from dpinfer.errors import DpinferError, FallbackWarning, PrivacyLeakWarning, Sc
 from dpinfer.fitting.estimates import EstimateRow, estimate_rows
 from dpinfer.fitting.report import NARROW, ReportContent, render
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
+from dpinfer.models import LogisticRegression
 from dpinfer.release import GradientTrace, SumsOfPasses
 from dpinfer.tabular import Schema, UnreadTable, schema_from_data
 
@@ -61,6 +62,18 @@ def drafted_schema(args: argparse.Namespace, notes: list[str]) -> Schema:
         schema = schema_from_data(args.file, target=args.target)
     notes += [str(item.message) for item in caught]
     return schema
+
+
+def logistic_on_columns(schema: Schema, prior_scale: float) -> LogisticRegression:
+    """Return the model of the gradient trace: logistic on all columns of a schema."""
+    return LogisticRegression(
+        n_features=len(schema.feature_names),
+        prior_scale=prior_scale,
+        fit_intercept=True,
+        feature_names=schema.feature_names,
+        feature_moments=schema.feature_moments,
+        feature_moments_known=schema.shares_known,
+    )
 
 
 def check_target(schema: Schema, target: str | None) -> None:

@@ -14,6 +14,7 @@ from dpinfer._sinks import terminal_text
 from dpinfer.cli.arguments import EXIT_DONE, UsageError, integer, interval, positive, public_arguments
 from dpinfer.cli.output import output_folder
 from dpinfer.cli.pictures import draw_picture
+from dpinfer.cli.pipeline import logistic_on_columns
 from dpinfer.models import (
     BetaBernoulli,
     DirichletCategorical,
@@ -123,16 +124,7 @@ def _model(args: argparse.Namespace) -> Model:
     if args.schema is not None:
         if args.model != "logistic" or args.n_features is not None:
             raise UsageError("--schema is for --model logistic, and replaces --n-features: leave one of them out")
-        schema = Schema.load(args.schema)
-        names, scale = schema.feature_names, 1.0 if args.prior_scale is None else args.prior_scale
-        return LogisticRegression(
-            len(names),
-            scale,
-            True,
-            names,
-            feature_moments=schema.feature_moments,
-            feature_moments_known=schema.shares_known,
-        )
+        return logistic_on_columns(Schema.load(args.schema), 1.0 if args.prior_scale is None else args.prior_scale)
     if args.model in _CONJUGATE:
         if args.n_features is not None or args.prior_scale is not None:
             raise UsageError(f"--n-features and --prior-scale are for regressions, not for --model {args.model}")

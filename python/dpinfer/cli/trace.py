@@ -23,6 +23,7 @@ from dpinfer.cli.pipeline import (
     check_target,
     count_records,
     drafted_schema,
+    logistic_on_columns,
     results_text,
     tell_failures,
 )
@@ -88,14 +89,7 @@ class TraceRoute:
 
     @property
     def _model(self) -> LogisticRegression:
-        return LogisticRegression(
-            n_features=len(self._schema.feature_names),
-            prior_scale=self._args.prior_scale,
-            fit_intercept=True,
-            feature_names=self._schema.feature_names,
-            feature_moments=self._schema.feature_moments,
-            feature_moments_known=self._schema.shares_known,
-        )
+        return logistic_on_columns(self._schema, self._args.prior_scale)
 
     def _open(self) -> None:
         self._table = UnreadTable(self._args.file, self._schema)

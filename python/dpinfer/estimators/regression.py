@@ -230,15 +230,13 @@ class _Regressor(PlannedRegression):
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags; called by scikit-learn only."""
-        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
+        from sklearn.utils import RegressorTags
 
-        return Tags(
-            estimator_type="regressor",
-            target_tags=TargetTags(required=True, positive_only=self._model is PoissonRegression),
-            regressor_tags=RegressorTags(poor_score=True),
-            input_tags=InputTags(sparse=False, allow_nan=False),
-            non_deterministic=True,
-        )
+        tags = super().__sklearn_tags__()
+        tags.estimator_type, tags.classifier_tags = "regressor", None
+        tags.regressor_tags = RegressorTags(poor_score=True)
+        tags.target_tags.positive_only = self._model is PoissonRegression
+        return tags
 
 
 class BayesianLinearRegression(_Regressor):

@@ -68,6 +68,11 @@ class Target:
             raise TypeError(f"simulate must be a bool, got {type(self.simulate).__name__}")
         check_choice("target", self.estimand, ESTIMANDS)
 
+    @property
+    def budget(self) -> dict[str, Any]:
+        """What plans of private runs are asked to meet."""
+        return {"target_epsilon": self.epsilon, "target_delta": self.delta}
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:

@@ -58,16 +58,10 @@ class NewtonMethod(Method):
     def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
         """Ask the mechanism for its plan."""
         model: Any = target.model
+        aim = "population" if target.estimand == "population" else "model"
+        public: Any = {"n_records": target.n_records, "adjacency": target.adjacency, "clusters": target.clusters}
         try:
-            plan = plan_newton(
-                model,
-                target_epsilon=target.epsilon,
-                target_delta=target.delta,
-                n_records=target.n_records,
-                adjacency=target.adjacency,
-                target="population" if target.estimand == "population" else "model",
-                clusters=target.clusters,
-            )
+            plan = plan_newton(model, **target.budget, **public, target=aim)
         except TypeError as error:
             raise DoesNotApplyError("not for this model") from error
         return plan, {}
@@ -242,21 +236,14 @@ class DPVIMethod(_OfSteps):
         if target.adjacency is Adjacency.REPLACE_ONE:
             raise DoesNotApplyError("its sampling is not accounted for under replace_one adjacency")
         try:
-            plan, norm = planning.recommended_run(
-                target.model, n_records=target.n_records, target_epsilon=target.epsilon, target_delta=target.delta
-            )
+            plan, norm = planning.recommended_run(target.model, n_records=target.n_records, **target.budget)
         except TypeError as error:
             raise DoesNotApplyError("no default settings for this model: call run_dpvi") from error
         except ValueError as error:
             raise DoesNotApplyError(f"no default settings: {error}") from error
         if target.adjacency is not plan.adjacency:
-            plan = plan_privacy(
-                target_epsilon=target.epsilon,
-                target_delta=target.delta,
-                sample_rate=plan.sample_rate,
-                n_steps=plan.n_steps,
-                adjacency=target.adjacency,
-            )
+            steps: Any = {"sample_rate": plan.sample_rate, "n_steps": plan.n_steps}
+            plan = plan_privacy(**target.budget, **steps, adjacency=target.adjacency)
         return plan, {"max_grad_norm": norm}
 
     def predicted_width(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
@@ -270,8 +257,7 @@ class DPVIMethod(_OfSteps):
         planned = planning.plan_inference(
             target.model,
             n_records=target.n_records,
-            target_epsilon=target.epsilon,
-            target_delta=target.delta,
+            **target.budget,
             sample_rate=mechanism.sample_rate,
             n_steps=mechanism.n_steps,
             learning_rate_factor=None if closed else 1.0,
@@ -294,15 +280,8 @@ class DPVIMethod(_OfSteps):
     def run(self, target: Target, plan: MechanismPlan, settings: Settings, X: Any, y: Any, run: RunSettings) -> Release:
         """Run it."""
         mechanism: Any = plan
-        return runs.run_dpvi(
-            target.model,
-            X,
-            y,
-            plan=mechanism,
-            n_records=target.n_records,
-            max_grad_norm=settings["max_grad_norm"],
-            **run.of_rows,
-        )
+        public: Any = {"n_records": target.n_records, "max_grad_norm": settings["max_grad_norm"]}
+        return runs.run_dpvi(target.model, X, y, plan=mechanism, **public, **run.of_rows)
 
 
 class SepMethod(_OfSteps):
@@ -315,13 +294,8 @@ class SepMethod(_OfSteps):
         """Calibrate the noise of the steps."""
         if target.model.site_sum is None:
             raise DoesNotApplyError("not for this model")
-        return plan_privacy(
-            target_epsilon=target.epsilon,
-            target_delta=target.delta,
-            sample_rate=_SEP_RATE,
-            n_steps=_SEP_STEPS,
-            adjacency=target.adjacency,
-        ), {}
+        steps: Any = {"sample_rate": _SEP_RATE, "n_steps": _SEP_STEPS}
+        return plan_privacy(**target.budget, **steps, adjacency=target.adjacency), {}
 
     def predicted_width(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
         """Return that there is no prediction."""

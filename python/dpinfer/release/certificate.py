@@ -57,15 +57,8 @@ def certificate(release: Release, *, ledger: str | os.PathLike[str] | None = Non
     }
     digest = sha256(canonical(statement))
     signature = None if key is None else _signature(key, digest)
-    return canonical(
-        {
-            "format": "dpinfer-certificate",
-            "version": 1,
-            "statement": statement,
-            "digest": digest,
-            "signature": signature,
-        }
-    ).decode()
+    whole = {"format": "dpinfer-certificate", "version": 1, "statement": statement}
+    return canonical(whole | {"digest": digest, "signature": signature}).decode()
 
 
 @cache

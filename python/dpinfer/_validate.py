@@ -68,6 +68,14 @@ def check_integer(name: str, value: Any, minimum: int | None = None, maximum: in
     return result
 
 
+def check_type(name: str, value: Any, kind: type[T]) -> T:
+    """Return `value` when it is of this class."""
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise TypeError(f"{name} must be {article} {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
 def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
     """Return `value` when it is one of `choices`."""
     if not isinstance(value, str):

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_choice, check_integer, check_interval
+from dpinfer._validate import check_choice, check_integer, check_interval, check_type
 from dpinfer.accounting import PrivacyPlan
 from dpinfer.auditing import tuning
 from dpinfer.auditing.bounds import one_run_lower_bound
@@ -59,8 +59,7 @@ def audit_one_run(
     >>> dpi.diagnostics.audit_one_run(plan, n_canaries=200).passed
     True
     """
-    if not isinstance(plan, PrivacyPlan):
-        raise TypeError(f"plan must be a PrivacyPlan, got {type(plan).__name__}")
+    check_type("plan", plan, PrivacyPlan)
     if plan.sampling != "poisson":
         raise ValueError(f"plan must have sampling='poisson', got {plan.sampling!r}")
     mechanism = check_choice("mechanism", mechanism, tuple(_MOST))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dpinfer._validate import check_integer, check_interval
+from dpinfer._validate import check_integer, check_interval, check_type
 from dpinfer.inference.posterior.monte_carlo import effective_draws
 from dpinfer.inference.trace import tuning
 from dpinfer.inference.trace.burn_in import choose_burn_in
@@ -60,8 +60,7 @@ def check_trace(
     >>> check_trace(release, burn_in=0).sound
     True
     """
-    if not isinstance(release, GradientTrace):
-        raise TypeError(f"release must be a GradientTrace, got {type(release).__name__}")
+    check_type("release", release, GradientTrace)
     rate = check_interval("false_positive_rate", false_positive_rate, 0.0, 1.0)
     threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1)
     positions, gradients, noise = release.positions, release.noisy_gradients, release.noise_stddev

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from dpinfer._sinks import printable
 from dpinfer._surroundings import ProgressCallback
+from dpinfer._validate import check_type
 from dpinfer.accounting import Adjacency, Composed, LedgerAccount, PrivacyPlan, account, as_adjacency
 from dpinfer.errors import FallbackWarning
 from dpinfer.fitting.plan import FitPlan, plan_fit
@@ -167,8 +168,7 @@ def fit(
 def as_request(posterior: PosteriorRequest | None, progress: Any = None) -> PosteriorRequest:
     """Return the request of a fit's posterior; without a `progress` of its own it gets the fit's."""
     request = PosteriorRequest() if posterior is None else posterior
-    if not isinstance(request, PosteriorRequest):
-        raise TypeError(f"posterior must be a PosteriorRequest, got {type(request).__name__}")
+    check_type("posterior", request, PosteriorRequest)
     return request if progress is None or request.progress is not None else replace(request, progress=progress is True)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpinfer._arrays import FloatArray, IntArray
-from dpinfer._validate import check_choice
+from dpinfer._validate import check_choice, check_type
 from dpinfer.formulas.columns import (
     MOST_COLUMNS,
     DesignColumn,
@@ -342,8 +342,7 @@ def design(
     deviation: that of the uniform distribution on the bounds, of equally likely categories, or the schema's
     declarations, with columns of the table independent of each other.
     """
-    if not isinstance(schema, Schema):
-        raise TypeError(f"schema must be a Schema, got {type(schema).__name__}")
+    check_type("schema", schema, Schema)
     check_choice("family", family, FAMILIES)
     names = tuple(column.name for column in schema.columns if not isinstance(column, IgnoredColumn))
     parsed = parse(formula, names, "" if unit is None else str(unit.ids))

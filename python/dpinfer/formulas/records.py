@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import DeferredArray, warn_of_clamped
+from dpinfer._validate import DeferredArray, check_type, warn_of_clamped
 from dpinfer._values import identity_of
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.formulas.design import Design, design
@@ -159,8 +159,7 @@ class SiloTable:
     """
 
     def __init__(self, data: Any, schema: Schema) -> None:
-        if not isinstance(schema, Schema):
-            raise TypeError(f"schema must be a Schema, got {type(schema).__name__}")
+        check_type("schema", schema, Schema)
         self._data, self._schema = data, schema
 
     def model(self, request: Mapping[str, Any]) -> Model:

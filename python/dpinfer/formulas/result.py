@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpinfer._validate import check_integer
+from dpinfer._validate import check_integer, check_type
 from dpinfer.accounting import Guarantee
 from dpinfer.errors import ReleaseFormatError
 from dpinfer.fitting import Choice, Fit, FitPlan, load_fit
@@ -120,8 +120,7 @@ class RegressionFit:
 
         Raises TypeError or ValueError if it is not a posterior, or its parameters differ from the release's.
         """
-        if not isinstance(posterior, Posterior):
-            raise TypeError(f"posterior must be a Posterior, got {type(posterior).__name__}")
+        check_type("posterior", posterior, Posterior)
         if posterior.names != self.release.names or posterior.guarantee != self.release.guarantee:
             raise ValueError("posterior must be one of this fit's release: noise_aware_posterior(fit.release, ...)")
         return replace(self, fit=replace(self.fit, maybe_posterior=posterior, failure=""))

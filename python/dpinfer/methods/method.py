@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from dpinfer._surroundings import ProgressCallback
-from dpinfer._validate import check_choice, check_integer, check_interval
+from dpinfer._validate import check_choice, check_integer, check_interval, check_type
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan, PureEvent, as_adjacency
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
 from dpinfer.mechanism import Clusters, NewtonPlan, Units
@@ -64,8 +64,7 @@ class Target:
         for name in ("response_scale", "predictor_spread"):
             if getattr(self, name) is not None:
                 put(self, name, check_interval(name, getattr(self, name), 1e-100, 1e100))
-        if not isinstance(self.simulate, bool):
-            raise TypeError(f"simulate must be a bool, got {type(self.simulate).__name__}")
+        check_type("simulate", self.simulate, bool)
         check_choice("target", self.estimand, ESTIMANDS)
 
     @property

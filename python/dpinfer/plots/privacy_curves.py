@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpinfer._validate import check_type
 from dpinfer.accounting import Guarantee
 from dpinfer.auditing import AuditResult
 from dpinfer.plots.style import ACCENT, FAINT, INK, NOISE, SIGNAL, axes_or_new, tidy
@@ -28,8 +29,7 @@ def audit(result: AuditResult, *, ax: "Axes | None" = None) -> "Axes":
     ----------
     result : AuditResult
     """
-    if not isinstance(result, AuditResult):
-        raise TypeError(f"result must be an AuditResult, got {type(result).__name__}")
+    check_type("result", result, AuditResult)
     checks = [check for check in result.checks if check.kind == "distinguishing"]
     if not checks:
         raise ValueError("result must have distinguishing checks, got none")
@@ -58,8 +58,7 @@ def trade_off(guarantee: Guarantee, *, ax: "Axes | None" = None) -> "Axes":
     guarantee : Guarantee
         ``release.guarantee`` or ``plan.guarantee``.
     """
-    if not isinstance(guarantee, Guarantee):
-        raise TypeError(f"guarantee must be a Guarantee, got {type(guarantee).__name__}")
+    check_type("guarantee", guarantee, Guarantee)
     ax = axes_or_new(ax, width=3.8, height=3.6)
     alpha = np.linspace(0.0, 1.0, _N_POINTS)
     missed = guarantee.trade_off(alpha)
@@ -86,8 +85,7 @@ def widening(grid: "PlanGrid", *, ax: "Axes | None" = None) -> "Axes":
     # Imported here: planning reaches the private mechanism, which pictures do not need.
     from dpinfer.planning import PlanGrid
 
-    if not isinstance(grid, PlanGrid):
-        raise TypeError(f"grid must be a PlanGrid, got {type(grid).__name__}")
+    check_type("grid", grid, PlanGrid)
     ax = axes_or_new(ax)
     colours = (NOISE, ACCENT, SIGNAL, INK)
     order = sorted(range(len(grid.epsilons)), key=grid.epsilons.__getitem__)

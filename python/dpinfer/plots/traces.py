@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpinfer._sinks import picture_label
-from dpinfer._validate import check_integer
+from dpinfer._validate import check_integer, check_type
 from dpinfer.plots.style import ACCENT, FAINT, INK, NOISE, SIGNAL, axes_or_new, tidy
 from dpinfer.release import GradientTrace
 
@@ -42,8 +42,7 @@ def trace(
     standardise : bool
         Centre each line at its mean and divide by its standard deviation over the second half of the steps.
     """
-    if not isinstance(release, GradientTrace):
-        raise TypeError(f"release must be a GradientTrace, got {type(release).__name__}")
+    check_type("release", release, GradientTrace)
     chosen = list(release.names[:6]) if parameters is None else list(parameters)
     if len(chosen) > _MAXIMUM_LINES:
         raise ValueError(f"parameters must hold at most {_MAXIMUM_LINES} names, got {len(chosen)}")
@@ -99,8 +98,7 @@ def gradient_fit(
     subtracts the known noise tau.  Larger dots are averages over twenty equal-count bins of positions, whose noise is
     small enough to judge the line by.
     """
-    if not isinstance(release, GradientTrace):
-        raise TypeError(f"release must be a GradientTrace, got {type(release).__name__}")
+    check_type("release", release, GradientTrace)
     check_integer("max_points", max_points, 1)
     column = coordinate(release, parameter)
     name = release.gradient_names[column]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.special import log_ndtr, ndtr
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_choice, check_interval
+from dpinfer._validate import check_choice, check_interval, check_type
 from dpinfer.release import SumRelease, load_release
 from dpinfer.tables.tuning import TUNING
 
@@ -41,8 +41,7 @@ class NoisyTable:
     release: SumRelease
 
     def __post_init__(self) -> None:
-        if not isinstance(self.release, SumRelease):
-            raise TypeError(f"release must be a SumRelease, got {type(self.release).__name__}")
+        check_type("release", self.release, SumRelease)
         if "table" not in self.release.settings:
             raise ValueError("release must be that of a table: its settings do not say of which")
         sums = len(self._cells()) * (3 if self.value else 1)

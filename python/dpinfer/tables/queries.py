@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import DeferredArray, check_interval
+from dpinfer._validate import DeferredArray, check_interval, check_type
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
 from dpinfer.errors import SchemaError
 from dpinfer.mechanism import RandomSource
@@ -204,8 +204,7 @@ def _release(
     terms: dict[str, Any],
 ) -> NoisyTable:
     """Release the sums of a table, and return it."""
-    if not isinstance(schema, Schema):
-        raise TypeError(f"schema must be a Schema, got {type(schema).__name__}")
+    check_type("schema", schema, Schema)
     check_parts("schema.parts", schema.parts, as_adjacency(terms["adjacency"]))
     labels = {name: _labels(schema, name) for margin in margins for name in margin}
     if sum(map(len, margins)) != len(labels):

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._sinks import shortened
+from dpinfer._validate import check_type
 from dpinfer._values import text_of
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.tabular.columns import Column, ContinuousColumn
@@ -41,7 +42,6 @@ from dpinfer.tabular.reading import (
     read_header,
 )
 from dpinfer.tabular.schema import Schema
-from dpinfer.tabular.table import check_schema
 
 
 class NotANumber(StrEnum):
@@ -344,7 +344,7 @@ def check_table(path: str | os.PathLike[str], schema: Schema) -> TableCheck:
         As for :func:`read_table`.  The file is read chunk by chunk.
     schema : Schema
     """
-    check_schema(schema)
+    check_type("schema", schema, Schema)
     names = [column.name for column in schema.columns]
     lines = LineCounts()
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import DeferredArray
+from dpinfer._validate import DeferredArray, check_type
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn, ContinuousColumn, TargetColumn
 from dpinfer.tabular.decoding import MINIMUM_RECORDS, DecodedChunk, decode, refuses_lines, too_few_records
@@ -57,7 +57,7 @@ class UnreadTable:
     """
 
     def __init__(self, path: str | os.PathLike[str], schema: Schema) -> None:
-        self._path, self.schema = path, check_schema(schema)
+        self._path, self.schema = path, check_type("schema", schema, Schema)
         self._table: Table | None = None
         # Array-likes: they are read when they are made arrays.
         self.X = DeferredArray(lambda: self.read().X)
@@ -112,7 +112,7 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
     schema : Schema
         Declares every column of the file.
     """
-    check_schema(schema)
+    check_type("schema", schema, Schema)
     parts: list[FloatArray] = []
     targets: list[FloatArray] = []
     names = [column.name for column in schema.columns]
@@ -132,13 +132,6 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
         y=None if schema.target is None else np.concatenate(targets),
         schema=schema,
     )
-
-
-def check_schema(schema: Schema) -> Schema:
-    """Refuse anything but a schema."""
-    if not isinstance(schema, Schema):
-        raise TypeError(f"schema must be a Schema, got {type(schema).__name__}")
-    return schema
 
 
 def encode(decoded: DecodedChunk, schema: Schema) -> tuple[FloatArray, FloatArray | None]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_choice, check_integer
+from dpinfer._validate import check_choice, check_integer, check_type
 from dpinfer.accounting import Adjacency, Event, GaussianEvent, LedgerAccount, PureEvent, as_adjacency
 from dpinfer.accounting.accountant import AccountantName
 from dpinfer.errors import SchemaError
@@ -96,8 +96,7 @@ def plan_unknown(
 
 def _check_gaps(draft: SchemaDraft, unknown: Sequence[str]) -> tuple[str, ...]:
     """Return the requested facts in the order of release, if the draft has exactly these gaps."""
-    if not isinstance(draft, SchemaDraft):
-        raise TypeError(f"draft must be a SchemaDraft, got {type(draft).__name__}")
+    check_type("draft", draft, SchemaDraft)
     requested = {check_choice("unknown", name, UNKNOWN) for name in names_of(unknown)}
     for name, columns in (("bounds", draft.unknown_bounds), ("categories", draft.unknown_categories)):
         if bool(columns) != (name in requested):
@@ -226,8 +225,7 @@ def release_unknown(
     >>> low < 25.0 and 55.0 < high, abs(unknown.n_records - 20_000) < 2000
     (True, True)
     """
-    if not isinstance(plan, UnknownPlan):
-        raise TypeError(f"plan must be an UnknownPlan, got {type(plan).__name__}")
+    check_type("plan", plan, UnknownPlan)
     _check_gaps(draft, plan.parts.unknown)
     there = (sum(search.n_selections for search in draft.searches), len(draft.unknown_categories))
     if there != (plan.parts.n_selections, plan.parts.n_labelled):

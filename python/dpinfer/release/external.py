@@ -94,11 +94,9 @@ def release_from_arrays(
     return GradientTrace(
         params=trace,
         positions=trace,
-        noisy_gradients=check_float_array("noisy_gradients", noisy_gradients, (steps, width)),
+        noisy_gradients=np.asarray(noisy_gradients),
         noise_stddev=stddev,
-        final_params=trace[-1].copy()
-        if final_params is None
-        else check_float_array("final_params", final_params, (width,)),
+        final_params=trace[-1] if final_params is None else np.asarray(final_params),
         sample_rate=sample_rate,
         names=tuple(names),
         family=family,

@@ -75,9 +75,7 @@ class CountRelease(_UnknownRelease):
         ratio = math.exp(-1.0 / self.laplace_scale)
         # The distance below the peak is a geometric variable that is cut off, that above it is not.
         above = 1.0 / -math.expm1(-1.0 / self.laplace_scale)
-        cut = (
-            ratio / (1.0 - ratio) - below * ratio**below / (-math.expm1(-below / self.laplace_scale)) if below else 0.0
-        )
+        cut = ratio / (1.0 - ratio) - below * ratio**below / (-math.expm1(-below / self.laplace_scale))
         return self.n_records + (right * above - left * cut)
 
     @property
@@ -96,9 +94,7 @@ class CountRelease(_UnknownRelease):
         tail = math.exp(-below / scale)
         with np.errstate(divide="ignore", invalid="ignore"):
             # P(distance below the peak >= k) after truncation; P(distance above >= k) = ratio**(k - 1).
-            down = (
-                -scale * np.log(tail + (1.0 - tail) * np.minimum(level / left, 1.0)) if left else np.zeros_like(level)
-            )
+            down = -scale * np.log(tail + (1.0 - tail) * np.minimum(level / left, 1.0))
             up = -scale * np.log((1.0 - level) / right)
         steps = np.where(level <= left, -np.floor(down + 1e-9), np.maximum(np.ceil(up - 1e-9), 1.0))
         return np.asarray(self.n_records + steps, dtype=np.int64)

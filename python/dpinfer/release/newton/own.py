@@ -67,10 +67,8 @@ class OwnNewtonRelease(ScoreSums):
         Expectation of the first tally under the model, and a record's variance around it.
     square_slope : (n,) float64
         By how much the first tally changes with the parameters that the responses are drawn with.
-    names : tuple of str
-    n_records : int
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
-        As in :class:`dpinfer.Release`.
+        As in :class:`dpinfer.Release`, like `names` and `n_records`.
     """
 
     # Not near normal from here on: a fifth of a standard deviation, at which 90% intervals would cover 0.893.
@@ -224,10 +222,8 @@ class OwnPopulationRelease(PopulationSums):
         By W the bread A is W A W there, as the model's own draws say; the identity without a sampler.
     likely_sizes : (m,) float64, or (0,)
         What the model's own draws have in the place of `sizes`; empty without a sampler.
-    names : tuple of str
-    n_records : int
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
-        As in :class:`dpinfer.Release`.
+        As in :class:`dpinfer.Release`, like `names` and `n_records`.
     """
 
     format_name: ClassVar[str] = "dpinfer-own-population-release"

@@ -152,15 +152,13 @@ class NewtonRelease(RegressionSums):
         How many of the last scores are measurements at the point that the others have found.
     response_scale : float
         Public order of magnitude of the responses.
-    names : tuple of str
-    n_records : int
     means : (1, d) float64, or (0,)
         Of w z for z = x in units of the declared root mean squares, with noise of standard deviation means_stddev[0]
         and the weights of B = means_bounds[0]; empty where no moments are declared, or they are known.
     means_stddev, means_bounds : (1,) float64, or (0,)
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
-        As in :class:`dpinfer.Release`; `event` is the plan's: a Gaussian sum for each pass,
-        and for each round of geometry that was left out.
+        As in :class:`dpinfer.Release`, like `names` and `n_records`; `event` is the plan's: a Gaussian sum for each
+        pass, and for each round of geometry that was left out.
     """
 
     clips: Annotated[FloatArray, Shape("T", positive=True)]
@@ -247,12 +245,10 @@ class GlmNewtonRelease(RegressionSums):
     score_stddev : (T,) float64
     clip, residual_bound, slope_bound : float
         c of the measurements, the largest abs(psi), and the largest s.
-    names : tuple of str
-    n_records : int
     means, means_stddev, means_bounds
         As in :class:`NewtonRelease`.
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
-        As in :class:`dpinfer.Release`.
+        As in :class:`dpinfer.Release`, like `names` and `n_records`.
     """
 
     localise_positions: Annotated[FloatArray, Shape("L d")]
@@ -397,10 +393,8 @@ class PopulationRelease(RegressionSums, PopulationSums):
         `strata_bound`, and `strata_unit` times the number of its rows, units or clusters; both per row.  Empty without
         strata.
     strata_stddev, strata_unit, strata_bound : float, optional
-    names : tuple of str
-    n_records : int
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
-        As in :class:`dpinfer.Release`.
+        As in :class:`dpinfer.Release`, like `names` and `n_records`.
     """
 
     localise_score_stddev: Annotated[FloatArray, Shape("L", positive=True)]

@@ -180,10 +180,6 @@ def automatic_max_grad_norm(schema: Schema, recipe: str) -> float:
     With the recipes "tied" and "steady", twice that, because their preconditioner is about 2 for a logistic model
     (I**(-1/2) with an information I of 1/4 for each unit of x squared).
 
-    **Privacy.** Reads the schema only.
-
-    Notes
-    -----
     A logistic gradient in the weights is (p - y)(x, 1), so its norm is at most that of (x, 1); clipping at the typical
     norm, and not at the largest that the schema admits, keeps the noise small and touches only unusual records.
     """

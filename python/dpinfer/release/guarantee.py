@@ -297,8 +297,6 @@ class Guaranteed:
 class Stated(Guaranteed):
     """A base with the fields of a guarantee.
 
-    **Privacy.** Post-processing: reads only the release.
-
     Parameters
     ----------
     event : Event

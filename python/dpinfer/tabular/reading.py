@@ -130,9 +130,7 @@ def read_header(path: str | os.PathLike[str], *, delimiter: str) -> list[Any]:
 def first_line_fault(path: str | os.PathLike[str], *, delimiter: str) -> LineFault | None:
     """Return why the first line of a CSV file holds no fields, if it does not.
 
-    **Privacy.** As :func:`read_header`.
-
-    Raises OSError or RecordError as :func:`read_header`.
+    **Privacy.** As :func:`read_header`, which raises the same OSError or RecordError.
     """
     fields = [] if is_parquet(path) else _fields(_first_line(Path(path)), delimiter)
     return fields if isinstance(fields, LineFault) else None
@@ -145,9 +143,7 @@ def guess_delimiter(
 
     More of the names is better; among equals, the right number of fields.
 
-    **Privacy.** As :func:`read_header`.
-
-    Raises OSError or RecordError as :func:`read_header`.
+    **Privacy.** As :func:`read_header`, which raises the same OSError or RecordError.
     """
     if is_parquet(path):
         return None

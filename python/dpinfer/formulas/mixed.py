@@ -97,8 +97,8 @@ class MixedFit(RegressionFit):
             short = f"s({each.column})" if each.kind == "curve" else each.term
             if term is None or term.replace(" ", "") in (each.term.replace(" ", ""), short, each.column):
                 return each
-        known = dict.fromkeys([*(each.term for each in effects), *(each.column for each in effects)])
-        raise ValueError(f"term must be one of {', '.join(known)}, got {term!r}")
+        names = dict.fromkeys([*(each.term for each in effects), *(each.column for each in effects)])
+        raise ValueError(f"term must be one of {', '.join(names)}, got {term!r}")
 
     def effects(self, term: str | None = None, level: float = 0.9) -> CoefficientTable:
         """Return the effects of groups in the user's units: differences from the middle of the groups, shrunken.
@@ -127,17 +127,17 @@ class MixedFit(RegressionFit):
         curves = [each for each in self.layout.effects if each.kind == "curve"]
         if not curves:
             raise ValueError("term must be of a curve, and this prior has none")
-        found = curves[0] if term is None else self._effects(term)
-        if found.kind != "curve":
+        chosen = curves[0] if term is None else self._effects(term)
+        if chosen.kind != "curve":
             raise ValueError(f"term must be of a curve, got {term!r}")
-        low, high = found.grid[0], found.grid[-1]
+        low, high = chosen.grid[0], chosen.grid[-1]
         points = np.linspace(low, high, 21) if at is None else np.clip(np.asarray(at, dtype=np.float64), low, high)
         rows = np.zeros((len(points), self.pooled.mean.shape[1]))
-        (own,) = self._places(found)
-        for place, values in zip(range(own.start, own.stop), found.functions.T, strict=True):
-            rows[:, place] = np.interp(points, found.grid, values) * found.units[0]
-        rows[:, found.line] = (points - 0.5 * (low + high)) * self.layout.matrix[found.line, found.line]
-        return self._table([f"{found.column} = {point:g}" for point in points], rows, np.zeros(len(points)), level)
+        (own,) = self._places(chosen)
+        for place, values in zip(range(own.start, own.stop), chosen.functions.T, strict=True):
+            rows[:, place] = np.interp(points, chosen.grid, values) * chosen.units[0]
+        rows[:, chosen.line] = (points - 0.5 * (low + high)) * self.layout.matrix[chosen.line, chosen.line]
+        return self._table([f"{chosen.column} = {point:g}" for point in points], rows, np.zeros(len(points)), level)
 
     def _scale_draws(self) -> Iterator[tuple[str, FloatArray, str]]:
         """Yield name, draws in the user's units and remark of standard deviations and correlations."""

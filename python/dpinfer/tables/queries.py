@@ -217,13 +217,13 @@ def _release(
     cells = _Cells(tuple((tuple(own), tuple(sizes)) for own, sizes in coded), column is not None)
     if cells.length > _MAX_CELLS:
         raise ValueError(f"columns must have at most {_MAX_CELLS} cells together, got {cells.length}")
-    wanted = [*labels, *([] if column is None else [column.name])]
-    source = raw_records(data, schema, wanted)
+    used_columns = [*labels, *([] if column is None else [column.name])]
+    source = raw_records(data, schema, used_columns)
     valued = None if column is None else {"name": column.name, "bounds": list(column.bounds), "unit": column.unit}
     described = {"kind": kind, "margins": [list(margin) for margin in margins], "labels": labels, "value": valued}
     gaussian = check_interval("delta", terms["delta"], 0.0, 1.0, low_open=False) > 0.0
     release = released_sum(
-        DeferredArray(lambda: _read(source, schema, wanted)),
+        DeferredArray(lambda: _read(source, schema, used_columns)),
         cells,
         tuple(_names(margins, labels, value)),
         control,
@@ -263,15 +263,15 @@ def _names(margins: tuple[tuple[str, ...], ...], labels: dict[str, list[str]], v
                 yield f"{TUNING.square_weight:g} sum of scaled {value}**2({of})"
 
 
-def _read(source: Callable[[], Iterator[dict[str, RawColumn]]], schema: Schema, wanted: list[str]) -> FloatArray:
+def _read(source: Callable[[], Iterator[dict[str, RawColumn]]], schema: Schema, used_columns: list[str]) -> FloatArray:
     """Return a row of codes and scaled value for each record; NaN for a missing one."""
-    rows = [np.empty((0, len(wanted)))]
+    rows = [np.empty((0, len(used_columns)))]
     for chunk in source():
-        decoded = decode(chunk, schema, wanted)
+        decoded = decode(chunk, schema, used_columns)
         decoded.refuse_missing()
-        found = np.empty((len(decoded.keep), len(wanted)))
+        found = np.empty((len(decoded.keep), len(used_columns)))
         for item in decoded.columns:
-            place = wanted.index(item.column.name)
+            place = used_columns.index(item.column.name)
             if isinstance(item.column, ContinuousColumn):
                 low, high = item.column.bounds
                 found[:, place] = (np.clip(item.values, low, high) - 0.5 * (low + high)) / (0.5 * (high - low))

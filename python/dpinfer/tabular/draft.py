@@ -86,7 +86,7 @@ class SchemaDraft:
     def only(self, names: Collection[str], *, ignore: bool) -> "SchemaDraft":
         """Return a draft of these columns: a release then spends nothing on the others.
 
-        With `ignore` they are columns to ignore, as a file has them; else they are left out.
+        `ignore` keeps the others as columns to ignore, as a file has them; otherwise the draft leaves them out.
         """
         document = deepcopy(self._document)
         others: dict[str, Any] = {name: {"kind": "ignore"} for name in document["columns"] if ignore}

@@ -278,41 +278,41 @@ def _draw(
     secure: bool,
 ) -> dict[str, Any]:
     """Return the release of each requested part; the number of records first, as it resolves quantiles."""
-    asked, relation = plan.parts, plan.adjacency
+    requested, relation = plan.parts, plan.adjacency
     common: dict[str, Any] = {"adjacency": relation, "secure": secure}
     parts: dict[str, Any] = {"count": None, "bounds": None, "categories": None}
-    if "n_records" in asked.unknown:
-        public = draw_count(columns.n_records, epsilon=asked.count_epsilon, key=key)
-        event = PureEvent(asked.count_epsilon, relation.value)
-        scale = 1.0 / asked.count_epsilon
+    if "n_records" in requested.unknown:
+        public = draw_count(columns.n_records, epsilon=requested.count_epsilon, key=key)
+        event = PureEvent(requested.count_epsilon, relation.value)
+        scale = 1.0 / requested.count_epsilon
         parts["count"] = CountRelease(noisy_count=public, laplace_scale=scale, event=event, **common)
-    if "bounds" in asked.unknown:
-        held = [HeldColumn(np.concatenate(numbers)) for numbers in columns.numbers.values()]
-        probability, epsilon = resolved_probability(public, asked.selection_epsilon), asked.selection_epsilon
-        bounds = draw_bounds(held, draft.searches, probability, epsilon=epsilon, relation=relation, key=key)
+    if "bounds" in requested.unknown:
+        numbers = [HeldColumn(np.concatenate(chunks)) for chunks in columns.numbers.values()]
+        probability, epsilon = resolved_probability(public, requested.selection_epsilon), requested.selection_epsilon
+        bounds = draw_bounds(numbers, draft.searches, probability, epsilon=epsilon, relation=relation, key=key)
         parts["bounds"] = BoundsRelease(
             names=draft.unknown_bounds,
             lower=bounds[:, 0],
             upper=bounds[:, 1],
             probability=probability,
             limits=np.array([search.limits or (-math.inf, math.inf) for search in draft.searches]),
-            event=bounds_event(epsilon, asked.n_selections, relation),
+            event=bounds_event(epsilon, requested.n_selections, relation),
             **common,
         )
-    if "categories" in asked.unknown:
+    if "categories" in requested.unknown:
         labels = draw_categories(
             columns.labels,
-            epsilon=asked.column_epsilon,
-            threshold=asked.threshold,
+            epsilon=requested.column_epsilon,
+            threshold=requested.threshold,
             relation=relation,
             key=key,
             max_labels=max_labels,
         )
         parts["categories"] = CategoriesRelease(
             noisy_counts=labels,
-            laplace_scale=(2.0 if relation is Adjacency.REPLACE_ONE else 1.0) / asked.column_epsilon,
-            threshold=asked.threshold,
-            event=categories_event(asked.column_epsilon, asked.column_delta, asked.n_labelled, relation),
+            laplace_scale=(2.0 if relation is Adjacency.REPLACE_ONE else 1.0) / requested.column_epsilon,
+            threshold=requested.threshold,
+            event=categories_event(requested.column_epsilon, requested.column_delta, requested.n_labelled, relation),
             delta=plan.delta,
             **common,
         )

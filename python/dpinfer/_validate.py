@@ -1,7 +1,8 @@
 """Checks that every layer shares: arguments, fields of releases, and records, which are read late and never quoted.
 
 An array has its shape and type without reading a record, so that a run can be refused before it is charged: no check
-here reads one. Lists, which have neither, are checked after their conversion to arrays.
+here reads one. Lists, which have neither, are checked after their conversion to arrays.  Records that are not real
+numbers are refused by TypeError, and those of a wrong shape by RecordError.
 """
 
 import math
@@ -266,10 +267,7 @@ def quietly(action: Callable[[], T], message: str) -> T:
 
 
 def check_numbers(name: str, array: Any) -> None:
-    """Refuse objects that are not arrays, and arrays without real numbers.
-
-    Raises TypeError if it is not an array, or its type is not one of real numbers.
-    """
+    """Refuse objects that are not arrays, and arrays without real numbers."""
     check_container(name, array)
     dtype = getattr(array, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind not in "fiub":
@@ -280,9 +278,7 @@ def check_numbers(name: str, array: Any) -> None:
 def check_columns(X: Any, n_columns: int) -> None:
     """Refuse features that are not a table of numbers with so many columns.
 
-    **Privacy.** Reads no record, and does not reveal the number of rows, which is private under add/remove adjacency.
-
-    Raises TypeError if they are no real numbers. Raises RecordError if the shape is wrong.
+    **Privacy.** Does not reveal the number of rows, which is private under add/remove adjacency.
     """
     check_numbers("X", X)
     shape = known_shape(X)
@@ -293,9 +289,7 @@ def check_columns(X: Any, n_columns: int) -> None:
 def check_response(X: Any, y: Any, *, beside: int = 0) -> None:
     """Refuse responses that are not one number for each row, or a response, its survey weight, and its stratum.
 
-    **Privacy.** Reads no record: a record is a row with its response, so that no data set has more of one.
-
-    Raises TypeError if they are no real numbers. Raises RecordError if the shape is wrong.
+    **Privacy.** A record is a row with its response, so that no data set has more of one.
     """
     check_numbers("y", y)
     rows, shape = known_shape(X), known_shape(y)
@@ -307,10 +301,7 @@ def check_response(X: Any, y: Any, *, beside: int = 0) -> None:
 
 
 def check_values(X: Any, owner: str) -> None:
-    """Refuse records that are not one number each.
-
-    Raises TypeError if they are no real numbers. Raises RecordError if the shape is wrong.
-    """
+    """Refuse records that are not one number each."""
     check_numbers("X", X)
     shape = known_shape(X)
     if shape is not None and len(shape) != 1 and shape[1:] != (1,):
@@ -318,10 +309,7 @@ def check_values(X: Any, owner: str) -> None:
 
 
 def check_layout(model: Any, X: Any, y: Any) -> None:
-    """Refuse arrays that do not have the form of the model's records.
-
-    Raises TypeError if an array does not hold real numbers. Raises RecordError if a shape is wrong.
-    """
+    """Refuse arrays that do not have the form of the model's records."""
     if model.record_form == "values":
         check_values(X, type(model).__name__)
         return

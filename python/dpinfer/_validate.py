@@ -23,6 +23,8 @@ Array = npt.NDArray[Any]
 T = TypeVar("T")
 Settings = TypeVar("Settings")
 
+_CHUNK = 4096  # records at once: memory only
+
 
 def check_real(name: str, value: Any) -> float:
     """Return `value` as a finite float; refuse booleans, strings, arrays and non-finite numbers."""
@@ -185,6 +187,15 @@ def settings_of(
     return made
 
 
+def check_names(argument: str, names: Any) -> tuple[str, ...]:
+    """Return distinct names, at least one."""
+    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"{argument} must be a sequence of strings")
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"{argument} must hold at least one name, and no name twice")
+    return tuple(names)
+
+
 class DeferredArray:
     """Records that are read when NumPy converts them to an array, which private functions do after the charge.
 
@@ -273,6 +284,18 @@ def check_numbers(name: str, array: Any) -> None:
     if isinstance(dtype, np.dtype) and dtype.kind not in "fiub":
         # The width of a type of text is the length of the longest one.
         raise TypeError(f"{name} must be an array of real numbers, got type {dtype.type.__name__}")
+
+
+def check_finite(name: str, records: npt.NDArray[Any]) -> None:
+    """Refuse a NaN or an infinity among the records.
+
+    **Privacy.** Reads the records, some at a time, and names no value.
+
+    Raises RecordError if there is one.
+    """
+    for start in range(0, len(records), _CHUNK):
+        if not np.all(np.isfinite(records[start : start + _CHUNK])):
+            raise RecordError(f"{name} must be finite: it holds a NaN or an infinity")
 
 
 def check_columns(X: Any, n_columns: int) -> None:

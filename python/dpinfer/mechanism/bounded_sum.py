@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import as_record_array, check_interval, check_numbers, known_shape
+from dpinfer._validate import as_record_array, check_interval, check_names, check_numbers, known_shape
 from dpinfer.accounting import Adjacency, GaussianEvent, LedgerAccount, as_adjacency, calibrate_noise_multiplier
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import _native
@@ -107,7 +107,9 @@ def private_sum(
     >>> bool(abs(below.noisy_sums[1] - np.sum(waits <= 10.0)) < 100.0)
     True
     """
-    named = _check_names(names)
+    named = check_names("names", names)
+    if len(named) > _MAX_SUMS:
+        raise ValueError(f"names must hold 1 to {_MAX_SUMS} names, got {len(named)}")
     if not callable(contribution):
         raise TypeError(f"contribution must be callable, got {type(contribution).__name__}")
     given = records_of(records)
@@ -186,14 +188,6 @@ def released_sum(
     )
 
 
-def _check_names(names: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise TypeError("names must be a sequence of strings")
-    if not 0 < len(names) <= _MAX_SUMS or len(set(names)) != len(names):
-        raise ValueError(f"names must hold 1 to {_MAX_SUMS} names, and none of them twice")
-    return tuple(names)
-
-
 def _check_form(records: Any) -> None:
     """Refuse what holds no numbers in rows; no record is looked at."""
     check_numbers("records", records)
@@ -242,11 +236,8 @@ def _try(contribution: Contribution, records: Any, length: int) -> None:
     width = shape[1] if shape and len(shape) == 2 else records_of(records).n_features
     if width is None and not (shape and len(shape) == 1):
         return
-    rows = (
-        np.random.default_rng(0)
-        .integers(0, 2, (_TRIAL_ROWS,) if width is None else (_TRIAL_ROWS, width))
-        .astype(np.float64)
-    )
+    form = (_TRIAL_ROWS,) if width is None else (_TRIAL_ROWS, width)
+    rows = np.random.default_rng(0).integers(0, 2, form).astype(np.float64)
     try:
         together = np.asarray(contribution(rows.copy()), dtype=np.float64)
         alone = [np.asarray(contribution(rows[i : i + 1].copy()), dtype=np.float64) for i in range(_TRIAL_ROWS)]

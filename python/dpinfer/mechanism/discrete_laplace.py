@@ -19,13 +19,9 @@ class KeystreamIntegers:
     **Privacy.** Reads no records.
     """
 
-    def __init__(
-        self,
-        key: bytes,  # 32 bytes
-        stream: int,  # read from its start: a stream serves one object
-    ) -> None:
-        self._key = key
-        self._stream = stream
+    def __init__(self, key: bytes, stream: int) -> None:
+        # A stream is read from its start: it serves one object.
+        self._key, self._stream = key, stream
         self._counter = 0
         self._buffer = b""
         self._used = 0
@@ -73,27 +69,16 @@ class KeystreamIntegers:
         return all(self.bernoulli_exp(1, 1) for _ in range(whole)) and self.bernoulli_exp(rest, denominator)
 
 
-def discrete_laplace(
-    key: bytes,  # 32 bytes, from ``RandomSource.take_key()``
-    scale: Fraction,  # positive
-    size: int,  # number of independent draws
-    *,
-    stream: int = 0,  # which ChaCha20 stream of the key's noise domain to read
-) -> list[int]:
-    """Draw from the law P(k) proportional to exp(-|k| / scale) on the integers, exactly.
+def discrete_laplace(key: bytes, scale: Fraction, size: int, *, stream: int = 0) -> list[int]:
+    """Draw `size` times from the law P(k) proportional to exp(-|k| / scale) on the integers, exactly.
 
-    **Privacy.** Reads no records.  The draws are private noise as long as nobody knows the key, and a key serves each
-    `stream` once.
+    **Privacy.** Reads no records.  The draws are private noise as long as nobody knows the key, 32 bytes of a
+    ``RandomSource``, and a key serves each `stream` (of ChaCha20, in the noise domain) once.
 
     Notes
     -----
     Canonne, Kamath and Steinke (2020), Algorithms 1 and 2: rational arithmetic on Python integers only.  The number of
     bytes used, hence the running time, depends on the noise.
-
-    Examples
-    --------
-    >>> len(discrete_laplace(bytes(32), Fraction(10), 3))
-    3
     """
     source = KeystreamIntegers(key, stream)
     top, bottom = scale.numerator, scale.denominator
@@ -110,25 +95,13 @@ def discrete_laplace(
 def laplace_share(key: bytes, scale: Fraction, size: int, *, shares: int) -> list[int]:
     """Draw shares of discrete Laplace noise: `shares` independent ones sum to that law, and more to that and more.
 
-    **Privacy.** Reads no records.  As :func:`discrete_laplace`.
-
-    Parameters
-    ----------
-    scale : Fraction
-        Of the sum.
-    shares : int
-        How many sum to the law.
+    **Privacy.** Reads no records.  As :func:`discrete_laplace`; the scale is that of the sum.
 
     Notes
     -----
     A share is the difference of two negative binomials of shape r = 1 / shares: the law is infinitely divisible.  Each
     is drawn by rejection from a geometric k, kept with probability (i - 1 + r) / i for each i = 1, ..., k: rational.
     Proof: docs/derivations/silos.md.
-
-    Examples
-    --------
-    >>> len(laplace_share(bytes(32), Fraction(10), 3, shares=4))
-    3
     """
     source = KeystreamIntegers(key, 0)
 
@@ -146,25 +119,14 @@ def laplace_share(key: bytes, scale: Fraction, size: int, *, shares: int) -> lis
 
 
 def laplace_mechanism(
-    totals: Sequence[int],  # sums over the records, in lattice steps
-    *,
-    l1_sensitivity: int,  # in lattice steps, positive
-    epsilon: float,  # positive
-    # key, stream: as in :func:`discrete_laplace`
-    key: bytes,
-    stream: int = 0,
+    totals: Sequence[int], *, l1_sensitivity: int, epsilon: float, key: bytes, stream: int = 0
 ) -> list[int]:
-    """Add to each integer total discrete Laplace noise of scale ``l1_sensitivity / epsilon``.
+    """Add to each total, in lattice steps, discrete Laplace noise of scale ``l1_sensitivity / epsilon``.
 
     **Privacy.** epsilon-differentially private, with delta = 0, when neighbouring data sets' totals differ by at most
     `l1_sensitivity` in the L1 norm: the ratio of the two densities at any point is at most
     ``exp(epsilon * distance / l1_sensitivity)`` (Ghosh, Roughgarden and Sundararajan 2012), and the scale is the exact
-    rational number.
-
-    Examples
-    --------
-    >>> len(laplace_mechanism([5, 7], l1_sensitivity=1, epsilon=0.5, key=bytes(32)))
-    2
+    rational number.  `key` and `stream` are those of :func:`discrete_laplace`.
     """
     noise = discrete_laplace(key, Fraction(l1_sensitivity) / Fraction(epsilon), len(totals), stream=stream)
     return [int(total) + extra for total, extra in zip(totals, noise, strict=True)]

@@ -33,7 +33,7 @@ class LatticeSum:
     [low / g, high / g], both rounded towards zero: integers below 2**31 in absolute value, so that sums over up to
     2**31 records are exact.
 
-    **Privacy.** `release` is epsilon-differentially private (delta = 0).  With m_c the larger of ``|low|`` and ``high``
+    **Privacy.** A release is epsilon-differentially private (delta = 0).  With m_c the larger of ``|low|`` and ``high``
     of coordinate c, in lattice steps, and r_c = (high - low) / g, the L1 sensitivity is at most ``sum(m_c)`` when a
     record is present in one data set only or is blanked, and at most ``sum(r_c)`` when it is replaced.  With at most
     ``n_nonzero`` coordinates of a contribution different from zero it is also at most ``n_nonzero * max(m_c)``, twice
@@ -42,15 +42,12 @@ class LatticeSum:
 
     def __init__(
         self,
-        # low, high: (s,) float64: public bounds on each coordinate of a contribution, low <= 0 <= high, as a record
-        # may contribute nothing
-        low: FloatArray,
+        low: FloatArray,  # low, high: (s,) public bounds, low <= 0 <= high, as a record may contribute nothing
         high: FloatArray,
         *,
         replace: bool,  # whether neighbours differ in one record's value rather than in one record's presence
-        n_nonzero: int | None = None,  # largest number of nonzero coordinates of one contribution; all by default
-        # the lattice step g, a power of two; by default 2**-30 of the largest bound, rounded down to a power of two
-        step: float | None = None,
+        n_nonzero: int | None = None,
+        step: float | None = None,  # by default 2**-30 of the largest bound, rounded down to a power of two
     ) -> None:
         largest = float(np.max(np.maximum(-low, high)))
         self.step = 2.0 ** (math.floor(math.log2(largest)) - _LATTICE_BITS) if step is None else step
@@ -73,18 +70,14 @@ class LatticeSum:
         total = np.zeros(self._low.size, dtype=np.int64)
         for chunk in chunks:
             total += self.integers(chunk).sum(axis=0)
-        return [int(value) for value in total]
+        return total.tolist()
 
     def scale(self, epsilon: float) -> float:
         """Return the Laplace scale of the noise, in units of the statistics."""
         return self.l1_sensitivity * self.step / epsilon
 
-    def release(self, chunks: Iterable[FloatArray], *, epsilon: float, key: bytes, stream: int = 0) -> FloatArray:
-        """Return the noisy sums, (s,), in units of the statistics."""
-        return self.release_total(self.total(chunks), epsilon=epsilon, key=key, stream=stream)
-
     def release_total(self, total: Sequence[int], *, epsilon: float, key: bytes, stream: int = 0) -> FloatArray:
-        """Return the noisy sums for integers from :meth:`total`, or for the sum of several of them."""
+        """Return noisy sums, (s,), in units of the statistics, of :meth:`total` or of a sum of several of them."""
         noisy = laplace_mechanism(total, l1_sensitivity=self.l1_sensitivity, epsilon=epsilon, key=key, stream=stream)
         return np.array([value * self.step for value in noisy])
 
@@ -129,23 +122,17 @@ class NormSum:
 
 
 def noisy_counts(
-    # iterable of (labels, size): for each column the labels of the records that have one, integers below `size`
-    labels: Iterable[tuple[npt.NDArray[np.intp], int]],
-    n_columns: int,  # number of columns: the most that `labels` may hold
-    *,
-    noise_multiplier: float,  # positive
-    key: bytes,  # 32 bytes, from ``RandomSource.take_key()``; for nothing else
+    labels: Iterable[tuple[npt.NDArray[np.intp], int]], n_columns: int, *, noise_multiplier: float, key: bytes
 ) -> tuple[list[IntArray], float]:
-    """Count the labels of every column, and add noise.
+    """Return noisy counts of the labels of every column, which may be negative, and the noise's standard deviation.
 
-    **Privacy.** Reads the records.  One record has at most one label in each column, so adding, removing or blanking it
-    moves the counts by at most sqrt(n_columns) in the L2 norm, and replacing it by at most twice that (sqrt(2
-    n_columns)).  The event is ``GaussianEvent(noise_multiplier)``: docs/derivations/released-shares.md.
+    `labels` yields (labels, size) for each of `n_columns` columns: the labels of the records that have one, integers
+    below `size`.  The counts are (size,) int64.
 
-    Returns
-    -------
-    list of (size,) int64, float
-        Noisy counts, which may be negative, and the standard deviation of the noise in each.
+    **Privacy.** Reads the records; the key serves nothing else.  One record has at most one label in each column, so
+    adding, removing or blanking it moves the counts by at most sqrt(n_columns) in the L2 norm, and replacing it by at
+    most twice that (sqrt(2 n_columns)).  The event is ``GaussianEvent(noise_multiplier)``:
+    docs/derivations/released-shares.md.
     """
     counts = [np.bincount(column, minlength=size).astype(np.int64) for column, size in labels]
     if len(counts) != n_columns:

@@ -114,14 +114,12 @@ _NAMED_BEFORE = {
 }
 
 
-def noise_key(
-    key: bytes,  # of the run, 32 bytes
-    *query: Any,  # numbers, text, arrays, containers and data classes of them, and models with their code
-) -> bytes:
-    """Return the key of a query's noise: a keyed hash of the query.
+def noise_key(key: bytes, *query: Any) -> bytes:
+    """Return the key of a query's noise: a hash of the query, keyed with the run's 32 bytes.
 
-    Two queries that differ in a bit of a number, a name, or a line of a user's code have keys that are independent for
-    everybody without `key` (BLAKE2b is taken for a pseudorandom function).
+    A query has numbers, text, arrays, containers and data classes of them, and models with their code.  Two queries
+    that differ in a bit of a number, a name, or a line of a user's code have keys that are independent for everybody
+    without `key` (BLAKE2b is taken for a pseudorandom function).
 
     **Privacy.** Reads no records, which must not be in `query`: the noise would depend on them.
     """
@@ -130,13 +128,7 @@ def noise_key(
     return digest.digest()
 
 
-def noise_step(
-    key: bytes,  # of the run
-    # step, n_steps: the step, below their number
-    step: int,
-    n_steps: int,
-    *query: Any,  # as of :func:`noise_key`
-) -> int:
+def noise_step(key: bytes, step: int, n_steps: int, *query: Any) -> int:
     """Return the number of the streams from which a step of many draws its sample and its noise.
 
     A stream's number has 64 bits.  The lowest hold the step, so that no two steps of a run share a stream; the others

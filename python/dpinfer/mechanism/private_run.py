@@ -34,17 +34,14 @@ class PrivacyTerms(Protocol):
     @property
     def event(self) -> Event:
         """All that the run does."""
-        ...
 
     @property
     def adjacency(self) -> Adjacency:
         """The relation its guarantee is stated under."""
-        ...
 
     @property
     def delta(self) -> float:
         """Where epsilon is reported if the data set has no budget."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -82,12 +79,10 @@ class PrivateRun:
         return os.getpid() != self._process
 
     def refuse_fork(self) -> None:
-        """Refuse to draw in a process other than the charged one.
+        """Raise RuntimeError in a process other than the charged one.
 
         **Privacy.** The child of a fork has the run's key: its draws would repeat the parent's noise. Before the key is
         taken, its release would be a second one for one charge.
-
-        Raises RuntimeError if this is another process.
         """
         if self.forked:
             raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
@@ -124,24 +119,16 @@ class PrivateRun:
             self._charge.refused = True
             raise
 
-    def begin(
-        self,
-        records: Iterable[npt.NDArray[Any]],  # the records as the kernels read them
-    ) -> tuple[int, Mapping[str, FloatArray]]:
-        """Bind the run to its records before the first draw; return the state to resume from.
+    def begin(self, records: Iterable[npt.NDArray[Any]]) -> tuple[int, Mapping[str, FloatArray]]:
+        """Bind the run to its records, as the kernels read them, before the first draw.
+
+        Returns how many steps have been made, and the arrays that were saved: 0 and none for a new run.
 
         **Privacy.** Reads the records. From here on the charge stands after any event.
 
         Raises RecordError if the run is resumed with other records. Raises RuntimeError in a process other than the
         charged one. Raises LedgerError if the run has begun from another copy of the checkpoint, or the ledger cannot
         be written. Raises OSError if the checkpoint cannot be written; nothing was drawn.
-
-        Returns
-        -------
-        step : int
-            How many steps have been made; 0 for a new run.
-        arrays : mapping from name to array
-            The argument of :meth:`save`; empty for a new run.
         """
         self.refuse_fork()
         if self._checkpoint is None:
@@ -197,10 +184,6 @@ def private_run(
 
     Raises CheckpointError if the checkpoint is of a run with other settings, is damaged, is in use, or is an older copy
     of one whose run has finished. Raises OSError if it cannot be read or written.
-
-    Yields
-    ------
-    PrivateRun
     """
     if ledger is not None:
         check_account(ledger)

@@ -24,6 +24,7 @@ from dpinfer._validate import (
     as_record_array,
     check_columns,
     check_container,
+    check_finite,
     check_integer,
     check_layout,
     check_numbers,
@@ -128,7 +129,7 @@ class HeldRows(Records):
 
     def to_gpu(self) -> Records:
         """Return the array as a GPU sums it."""
-        return CudaRows(self._X).with_response(self._y)
+        return self if self.on_gpu else CudaRows(self._X).with_response(self._y)
 
 
 class CodedRows(HeldRows):
@@ -186,8 +187,8 @@ class CodedRows(HeldRows):
     def n_features(self) -> int:  # type: ignore[override]
         """Columns: looks at the shape of the numbers, and not at these."""
         lost = len(self.n_categories) if self.drop_first else 0
-        shape = () if self._numeric is None else as_record_array("X", self._numeric).shape
-        return self._n_numeric(shape) + sum(self.n_categories) - lost
+        shape = (0, 0) if self._numeric is None else as_record_array("X", self._numeric).shape
+        return (shape[1] if len(shape) == 2 else 1) + sum(self.n_categories) - lost
 
     def length(self) -> int:
         """Return the number of rows, which is private: looks at the codes."""
@@ -195,9 +196,6 @@ class CodedRows(HeldRows):
         if codes.ndim == 0:
             raise RecordError("codes must have a row for each record, got a single value")
         return len(codes)
-
-    def _n_numeric(self, shape: Sequence[int]) -> int:
-        return 0 if self._numeric is None else shape[1] if len(shape) == 2 else 1
 
     def __repr__(self) -> str:
         names = f"n_categories={list(self.n_categories)}, drop_first={self.drop_first}"
@@ -291,10 +289,6 @@ class CudaRows(HeldRows):
         """A run with passes on a GPU."""
         return {"cuda": "{name} must be an array, not CudaRows: run_newton alone takes them, without units or weights"}
 
-    def to_gpu(self) -> Records:
-        """Return these."""
-        return self
-
 
 def _backend() -> ModuleType:
     try:
@@ -312,31 +306,24 @@ def _backend() -> ModuleType:
 _CHUNK = 4096  # records at once: memory only
 
 
-def without_null_records(
-    adjacency: Adjacency,
-    features: Array,  # (N, d) or (N,) array
-    response: Array | None,  # (N,): empty if there is none
-) -> tuple[Array, Array]:  # not copied if no record is removed
+def without_null_records(adjacency: Adjacency, features: Array, response: Array | None) -> tuple[Array, Array]:
     """Return the records without null records: under ``zero_out`` those that are not NaN in every number; else all.
+
+    Features are (N, d) or (N,), and not copied if no record is removed; without a response the second array is empty.
 
     **Privacy.** Reads the records. The result for one record does not depend on another.
     """
     targets = np.empty(0) if response is None else response
     if adjacency is not Adjacency.ZERO_OUT:
         return features, targets
-    columns = features.reshape(features.shape[0], -1)
-    null = np.empty(columns.shape[0], dtype=bool)
-    for start in range(0, columns.shape[0], _CHUNK):
+    null = np.ones(len(features), dtype=bool)
+    for start in range(0, len(features), _CHUNK):
         rows = slice(start, start + _CHUNK)
-        null[rows] = np.isnan(columns[rows]).all(axis=1) & (True if response is None else _is_null(response[rows]))
+        for part in (features,) if response is None else (features, response):
+            null[rows] &= np.isnan(part[rows].reshape(len(part[rows]), -1)).all(axis=1)
     if not null.any():
         return features, targets
     return features[~null], targets if response is None else response[~null]
-
-
-def _is_null(response: Array) -> Array:
-    """Return a mask of responses that are NaN, together with any weights."""
-    return np.asarray(np.isnan(response.reshape(len(response), -1)).all(axis=1))
 
 
 def check_records(
@@ -360,9 +347,7 @@ def check_records(
     # A list is of single precision, or not, by its records.
     single = features.dtype == np.float32 and not is_listed(X)
     features = _readable(features, np.float32 if single else np.float64)
-    for start in range(0, features.shape[0], _CHUNK):
-        if not np.all(np.isfinite(features[start : start + _CHUNK])):
-            raise RecordError("X must be finite: it holds a NaN or an infinity")
+    check_finite("X", features)
     return features, _checked_response(model, response)
 
 
@@ -389,8 +374,7 @@ def check_rows(
 
 def _checked_response(model: Any, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     response: npt.NDArray[np.float64] = _readable(values, np.float64)
-    if not np.all(np.isfinite(response)):
-        raise RecordError("y must be finite: it holds a NaN or an infinity")
+    check_finite("y", response)
     required = model.invalid_records(response[:, 0] if survey_columns(model) else response)
     if required is not None:
         raise RecordError(f"y must hold {required} for {type(model).__name__}")
@@ -409,10 +393,8 @@ def _readable(array: npt.NDArray[Any], kind: type[np.floating[Any]]) -> Any:
     return np.require(array, dtype=kind, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
-def check_alone(
-    model: Any, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
-) -> npt.NDArray[np.float64]:  # (N,), or (N, n_features)
-    """Return records without a response, numbers or rows of them, without null records.
+def check_alone(model: Any, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> npt.NDArray[np.float64]:
+    """Return records without a response, (N,) or (N, n_features), without null records.
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
@@ -428,8 +410,7 @@ def check_alone(
     total_rows([records.shape[0] or None])
     records, _ = without_null_records(adjacency, records, None)
     values: npt.NDArray[np.float64] = _readable(records, np.float64)
-    if not np.all(np.isfinite(values)):
-        raise RecordError("X must be finite: it holds a NaN or an infinity")
+    check_finite("X", values)
     required = model.invalid_records(values)
     if required is not None:
         raise RecordError(f"X must hold {required} for {type(model).__name__}")
@@ -453,14 +434,9 @@ def load_records(model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.AD
 def check_arguments(model: Any, y: Any, X: Any, takes: Sequence[str] = (), *, weighted: bool = False) -> Records:
     """Return the records of a run, after refusing those that it cannot take, or of another form than the model's.
 
-    **Privacy.** Reads no record: these refusals come before the charge, and do not depend on records.
+    `takes` names what the run can do, of :attr:`Records.demands`; `weighted`: whether it takes survey weights.
 
-    Parameters
-    ----------
-    takes : sequence of str
-        What the run can do, of :attr:`Records.demands`.
-    weighted : bool
-        Whether it takes survey weights.
+    **Privacy.** Reads no record: these refusals come before the charge, and do not depend on records.
     """
     if survey_columns(model) and not weighted:
         raise TypeError(

@@ -62,8 +62,7 @@ class Algorithm(ABC, Generic[Loaded]):
 
     def arrays(self, records: Any) -> Iterable[npt.NDArray[Any]]:
         """Return all input of the kernels, by which a checkpoint recognises it."""
-        found: Iterable[npt.NDArray[Any]] = records
-        return found
+        return tuple(records)
 
     @abstractmethod
     def start(self, records: Loaded, control: RunControl, key: bytes) -> None:
@@ -80,12 +79,11 @@ class Algorithm(ABC, Generic[Loaded]):
 
 @standard_arithmetic()
 def run_steps(
-    algorithm: Algorithm[Loaded],  # its `kept` and `state` hold the run when this returns
-    plan: PrivacyPlan,
-    control: RunControl,
-    load: Callable[[], Loaded],  # returns the checked records, as the algorithm takes them
-) -> dict[str, Any]:  # for the settings of a release: its mechanism, version, accountant, and entry in the ledger
+    algorithm: Algorithm[Loaded], plan: PrivacyPlan, control: RunControl, load: Callable[[], Loaded]
+) -> dict[str, Any]:
     """Charge a run, load its records, and make all its steps; return the record of its charge for the release.
+
+    The algorithm's `kept` and `state` hold the run when this returns.
 
     **Privacy.** `load` reads the records, and is called when the charge is on the disk.  Nothing is drawn before they
     are bound to the run: docs/derivations/checkpoint.md.
@@ -180,23 +178,20 @@ def _settings(mechanism: str, private: PrivateRun) -> dict[str, Any]:
     return {"mechanism": mechanism, "version": __version__, **charged}
 
 
-def snapshot(
-    trace: Mapping[str, FloatArray],  # arrays with a row for each step, or with one row that is common to all steps
-    current: Mapping[str, FloatArray],  # the start of the next step; no name of `trace`
-    made: int,
-) -> dict[str, FloatArray]:
-    """Return the state after `made` steps: the releases, and the start of the next step."""
+def snapshot(trace: Mapping[str, FloatArray], current: Mapping[str, FloatArray], made: int) -> dict[str, FloatArray]:
+    """Return the state after `made` steps: the rows of the trace (a row for each step, or one for all), and `current`.
+
+    `current` is the start of the next step, and has no name of the trace.
+    """
     return {**current, **{name: array[: min(made, len(array))] for name, array in trace.items()}}
 
 
 def restore(
-    trace: Mapping[str, FloatArray],  # changed in place
-    # where the run started: gives names and shapes, and is returned when nothing was done
-    current: Mapping[str, FloatArray],
-    done: int,
-    saved: Mapping[str, FloatArray],  # a :func:`snapshot`
+    trace: Mapping[str, FloatArray], current: Mapping[str, FloatArray], done: int, saved: Mapping[str, FloatArray]
 ) -> dict[str, FloatArray]:
-    """Fill the rows of `trace` that are `done` from the saved state, and return the start of the next step.
+    """Fill the rows of `trace` that are `done` from a saved :func:`snapshot`; return the start of the next step.
+
+    `current`, where the run started, gives names and shapes, and is returned when nothing was done.
 
     Raises CheckpointError if it is no snapshot of such a run.
     """

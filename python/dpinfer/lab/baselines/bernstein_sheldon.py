@@ -110,7 +110,7 @@ def release_statistics(
 
     def draw(values: FloatArray, key: bytes) -> FloatArray:
         chunks = (values[start : start + _CHUNK] for start in range(0, values.shape[0], _CHUNK))
-        return lattice.release(chunks, epsilon=epsilon, key=key)
+        return lattice.release_total(lattice.total(chunks), epsilon=epsilon, key=key)
 
     noisy, said = run_once(
         pure_terms(epsilon, relation),

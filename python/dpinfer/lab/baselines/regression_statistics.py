@@ -196,7 +196,7 @@ def _draw(
         factors = np.array(indices)
         lattice = _lattice(factors, limits, n_features, relation is Adjacency.REPLACE_ONE)
         products = _products(features, response, factors, limits)
-        noisy.append(lattice.release(products, epsilon=part, key=key, stream=stream))
+        noisy.append(lattice.release_total(lattice.total(products), epsilon=part, key=key, stream=stream))
         scales.append(np.full(len(indices), lattice.scale(part)))
     return np.concatenate(noisy), np.concatenate(scales), bound
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._validate import check_finite
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.sources.row_source import total_rows
 
@@ -54,8 +55,7 @@ def checked_features(features: SparseFeatures, n_columns: int) -> SparseFeatures
     rows, columns = features.shape
     check_width(columns, n_columns)
     total_rows([rows or None])
-    if not np.all(np.isfinite(features.values)):
-        raise RecordError("X must be finite: it holds a NaN or an infinity")
+    check_finite("X", features.values)
     return features
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_container, check_integer, check_interval, known_shape
+from dpinfer._validate import check_container, check_integer, check_interval, check_names, known_shape
 from dpinfer._values import as_values, text_of
 from dpinfer.accounting import Adjacency, ApproximateEvent, Event, LedgerAccount, PureEvent, SelfComposed, as_adjacency
 from dpinfer.errors import RecordError
@@ -99,15 +99,6 @@ def _check_column(values: Any) -> None:
     shape = known_shape(values)
     if shape is not None and len(shape) != 1:
         raise RecordError(f"records must be one column of labels, got {len(shape)} dimensions")
-
-
-def check_names(argument: str, names: Any) -> tuple[str, ...]:
-    """Return distinct names of columns, at least one."""
-    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"{argument} must be a sequence of strings")
-    if not names or len(set(names)) != len(names):
-        raise ValueError(f"{argument} must hold at least one name, and no name twice")
-    return tuple(names)
 
 
 def release_count(

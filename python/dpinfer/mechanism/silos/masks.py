@@ -33,7 +33,7 @@ def derived(key: bytes, *labels: str | int | bytes) -> bytes:
 
 def public_key(private: bytes) -> bytes:
     """Return the X25519 public key of a private one."""
-    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+    return loaded(private).public_key().public_bytes_raw()
 
 
 def loaded(private: bytes) -> X25519PrivateKey:
@@ -80,48 +80,35 @@ def tag(key: bytes, sender: int, about: bytes) -> bytes:
     return hmac.digest(key, sender.to_bytes(4, "little") + about, "sha256")
 
 
-def own_mask(
-    seed: bytes,  # of this pass
-    about: bytes,  # the site's question: another question has another mask
-    length: int,
-) -> Words:
-    """Return the mask of a pass that is a site's own."""
+def own_mask(seed: bytes, about: bytes, length: int) -> Words:
+    """Return a site's own mask, of the seed of a pass; another question, `about`, has another mask."""
     return mask(derived(seed, "own", about), length)
 
 
 def pair_mask(private: X25519PrivateKey, public: bytes, *, own: int, other: int, about: bytes, length: int) -> Words:
     """Return the mask that site `own` adds to its vector for site `other`, which adds its negative.
 
-    Parameters
-    ----------
-    private, public
-        The keys of this pass, one of either site.
-    own, other : int
-        Places of the sites.
-    about : bytes
-        The site's question: masks of sites with different questions do not cancel.
+    The keys are those of this pass, one of either site.  `about` is the site's question: masks of sites with different
+    questions do not cancel.
     """
     words = mask(agreed(private, public, "pair", about, min(own, other), max(own, other)), length)
     return words if own < other else np.uint64(0) - words
 
 
 class SiteKeys:
-    """The secrets of a site in one session, all derived from one key."""
+    """The secrets of a site in one session, all derived from a fresh key of this session alone."""
 
-    def __init__(
-        self,
-        key: bytes,  # fresh: of this session alone
-    ) -> None:
+    def __init__(self, key: bytes) -> None:
         self._key = key
         self.box_private = derived(key, "box")
 
     def mask_private(self, index: int) -> bytes:
         """Return the X25519 private key of a pass, whose shares the other sites hold."""
-        return self._secret("mask", index).to_bytes(KEY_BYTES, "little")
+        return self._secret("mask", index)
 
     def own_seed(self, index: int) -> bytes:
         """Return the key of the mask that is the site's own, whose shares the other sites hold."""
-        return self._secret("own", index).to_bytes(KEY_BYTES, "little")
+        return self._secret("own", index)
 
     def noise_key(self, index: int, query: bytes) -> bytes:
         """Return the key of the noise of a pass; another question has another."""
@@ -132,8 +119,8 @@ class SiteKeys:
         words = mask(derived(self._key, "share", what, index), 8 * size).tobytes()
         return [int.from_bytes(words[first : first + 64], "little") % PRIME for first in range(0, 64 * size, 64)]
 
-    def _secret(self, what: str, index: int) -> int:
-        return int.from_bytes(derived(self._key, what, index), "little") % PRIME
+    def _secret(self, what: str, index: int) -> bytes:
+        return to_key(to_secret(derived(self._key, what, index)) % PRIME)
 
 
 def to_secret(data: bytes) -> int:
@@ -148,20 +135,19 @@ def to_key(secret: int) -> bytes:
 
 def joined(numbers: Sequence[int]) -> bytes:
     """Return numbers below PRIME as bytes."""
-    return b"".join(number.to_bytes(KEY_BYTES, "little") for number in numbers)
+    return b"".join(map(to_key, numbers))
 
 
 def parted(data: bytes) -> list[int]:
     """Return the numbers of :func:`joined`."""
-    return [int.from_bytes(data[at : at + KEY_BYTES], "little") for at in range(0, len(data), KEY_BYTES)]
+    return [to_secret(data[at : at + KEY_BYTES]) for at in range(0, len(data), KEY_BYTES)]
 
 
-def split(
-    secret: int,  # in [0, PRIME)
-    coefficients: Sequence[int],  # uniform, secret, one fewer than the threshold
-    n_shares: int,
-) -> list[int]:
-    """Return the shares 1, ..., n: values of the polynomial secret + coefficients[0] x + ... modulo PRIME."""
+def split(secret: int, coefficients: Sequence[int], n_shares: int) -> list[int]:
+    """Return the shares 1, ..., n: values of the polynomial secret + coefficients[0] x + ... modulo PRIME.
+
+    The secret is in [0, PRIME); the coefficients are uniform, secret, and one fewer than the threshold.
+    """
     shares = []
     for place in range(1, n_shares + 1):
         value = 0
@@ -171,10 +157,8 @@ def split(
     return shares
 
 
-def weights_at_zero(
-    places: Sequence[int],  # distinct, positive
-) -> list[int]:
-    """Return Lagrange's weights at zero for the shares at these places."""
+def weights_at_zero(places: Sequence[int]) -> list[int]:
+    """Return Lagrange's weights at zero for the shares at these places, which are distinct and positive."""
     weights = []
     for own in places:
         above = below = 1
@@ -185,11 +169,7 @@ def weights_at_zero(
     return weights
 
 
-def combine(
-    shares: Mapping[int, int],
-    # those of :func:`weights_at_zero` for these places, where many secrets have the same
-    weights: Sequence[int] | None = None,
-) -> int:
-    """Return the secret of as many shares as its threshold, by place."""
+def combine(shares: Mapping[int, int], weights: Sequence[int] | None = None) -> int:
+    """Return the secret of as many shares as its threshold, by place; many secrets may share their weights at zero."""
     found = weights_at_zero(list(shares)) if weights is None else weights
     return sum(weight * share for weight, share in zip(found, shares.values(), strict=True)) % PRIME

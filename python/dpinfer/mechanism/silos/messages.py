@@ -44,24 +44,18 @@ class Message:
 def pack(kind: str, **content: Any) -> bytes:
     """Return a message as bytes.
 
-    Raises TypeError if a value is of another kind.
+    It may hold numbers, strings, bytes, None, lists, tuples, dicts with strings for keys, arrays, and queries.  A model
+    within a query is left out: it is that of the session.
 
-    Parameters
-    ----------
-    **content
-        Numbers, strings, bytes, None, lists, tuples, dicts with strings for keys, arrays, queries.  A model within a
-        query is left out: it is that of the session.
+    Raises TypeError if a value is of another kind.
     """
     blobs: list[bytes] = []
     header = json.dumps({"kind": kind, "fields": _plain(content, blobs)}, separators=(",", ":")).encode()
     return b"".join((_MAGIC, len(header).to_bytes(8, "little"), header, *blobs))
 
 
-def unpack(
-    message: bytes,
-    model: Model | None = None,  # that of the session, which queries refer to
-) -> Message:
-    """Return the argument of :func:`pack`.
+def unpack(message: bytes, model: Model | None = None) -> Message:
+    """Return the argument of :func:`pack`; queries refer to the model of the session.
 
     Raises SiloError if it is not a message.
     """
@@ -164,11 +158,8 @@ class Transcript:
     **Privacy.** The file has kinds, sizes and hashes of messages, and no message.
     """
 
-    def __init__(
-        self,
-        path: Path | None = None,  # of a file that lines of JSON are appended to
-    ) -> None:
-        self._path = path
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path  # of a file that lines of JSON are appended to
         self._chain = hashlib.sha256(_MAGIC).digest()
         self.n_bytes = {"coordinator": 0, "site": 0}
 

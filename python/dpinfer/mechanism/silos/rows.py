@@ -97,9 +97,14 @@ class Silos(Records):
         Raises SiloError if a site does not answer, or refuses; nothing was charged.
         """
         # Imported by name, since it imports this module.
-        opened = import_module("dpinfer.mechanism.silos.session").open_session
-        task = {"kind": kind, "model": model, "terms": terms, "n_records": n_records, "records": self._request}
-        return opened(self._line, task, self.terms, n_passes, self._log, saved)
+        module = import_module("dpinfer.mechanism.silos.session")
+        task = module.Task(kind, model, terms, n_records, self._request)
+        session = module.Session(self._line, task, self.terms, n_passes, self._log)
+        if saved:
+            session.load(saved)
+        else:
+            session.open()
+        return session
 
     def check_ledger(self, ledger: Any) -> None:
         """Refuse a ledger: sites keep their own.
@@ -116,12 +121,7 @@ class Silos(Records):
 class SiloRecords:
     """The records of all sites in a private Newton run: noise comes from the sites.
 
-    Parameters
-    ----------
-    n_records : int
-        Public; a site never reveals its own number.
-    saved : mapping from name to array
-        The run's state in a checkpoint; empty for a new one.
+    `n_records` is public: a site never reveals its own number.  `saved` is the run's state in a checkpoint, if any.
     """
 
     own_noise = True

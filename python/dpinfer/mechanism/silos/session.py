@@ -33,16 +33,10 @@ _TAG_BYTES = 32  # HMAC-SHA256: format
 class Session:
     """A session with all sites: keys first, then a masked sum and its opening for each pass."""
 
-    def __init__(
-        self,
-        line: Line,
-        task: Task,
-        terms: Terms,
-        n_passes: int,
-        log: Path | None = None,  # a folder, for a file of each site's messages
-    ) -> None:
+    def __init__(self, line: Line, task: Task, terms: Terms, n_passes: int, log: Path | None = None) -> None:
         self._line, self._task, self._terms, self._n_passes = line, task, terms, n_passes
         self._alive = list(range(terms.n_sites))
+        # The log is a folder, for a file of each site's messages.
         self.transcripts = [Transcript(None if log is None else log / f"site-{place}.jsonl") for place in self._alive]
         self._masks: list[bytes] = []
         self._shares: list[list[bytes]] = []
@@ -97,12 +91,9 @@ class Session:
     def sum(self, query: bytes, length: int, keep: Callable[[], None] = lambda: None) -> IntArray:
         """Return the sum of all present sites' integers, with their noise shares, modulo 2**64.
 
-        Raises SiloError if too few sites are left; nothing of this pass was opened.
+        `keep` is called when this session must be on the disk before a site is sent anything more.
 
-        Parameters
-        ----------
-        keep : callable
-            Called when this session must be on the disk before a site is sent anything more.
+        Raises SiloError if too few sites are left; nothing of this pass was opened.
         """
         index = len(self.present)
         about = asked_of_pass(index, self._alive, query)
@@ -215,18 +206,3 @@ class Session:
                 f"{self._terms.fewest} sites must be there in every pass, and {count} {what}; nothing was released of "
                 "this pass, and the charges of sites with a request stand"
             )
-
-
-def open_session(
-    line: Line, task: Mapping[str, Any], terms: Terms, n_passes: int, log: Path | None, saved: bytes = b""
-) -> Session:
-    """Open a session for a task, or go on with one that was saved, and return it.
-
-    Raises SiloError if a site does not answer, or refuses.
-    """
-    session = Session(line, Task(**task), terms, n_passes, log)
-    if saved:
-        session.load(saved)
-    else:
-        session.open()
-    return session

@@ -95,15 +95,8 @@ class SiteRequest:
             f"epsilon at delta = {self.delta:g} against: {against}",
         ]
         if self.task.records:
-            lines.insert(
-                1,
-                "records: "
-                + ", ".join(
-                    f"{key} = {value}"
-                    for key, value in self.task.records.items()
-                    if isinstance(value, (str, int, float))
-                ),
-            )
+            shown = {key: value for key, value in self.task.records.items() if isinstance(value, (str, int, float))}
+            lines.insert(1, "records: " + ", ".join(f"{key} = {value}" for key, value in shown.items()))
         if self.spent is not None:
             lines.append(f"ledger: epsilon = {self.spent:.4g} would be spent in all")
         return "\n".join(lines)
@@ -204,15 +197,12 @@ class Site:
             with standard_arithmetic():
                 reply = self._answer(asked)
             self.failure, self._last = None, (digest, reply)
-        except BudgetExceededError as error:
-            reply = self._refusal("its budget", error)
-        except _DeclinedError as error:
-            reply = self._refusal("its curator", error)
-        except SiloError as error:
-            reply = self._refusal("the protocol", error)
         except Exception as error:
+            self.failure = error
             # Unusable records are reported like any other error.
-            reply = self._refusal("an error", error)
+            reason = next((text for kind, text in _REASONS.items() if isinstance(error, kind)), "an error")
+            self._tell(f"refused because of {reason}: {type(error).__name__}")
+            reply = pack("refused", reason=reason)
         self.transcript.add("site", reply)
         return reply
 
@@ -233,11 +223,6 @@ class Site:
             first, second = saved.take("last", list)
             self._last = (first, second)
             self.transcript.load(saved.take("transcript", dict))
-
-    def _refusal(self, reason: str, error: Exception) -> bytes:
-        self.failure = error
-        self._tell(f"refused because of {reason}: {type(error).__name__}")
-        return pack("refused", reason=reason)
 
     def _answer(self, message: Message) -> bytes:
         steps = {
@@ -460,6 +445,9 @@ class Site:
 
 class _DeclinedError(DpinferError):
     """The curator declined."""
+
+
+_REASONS = {BudgetExceededError: "its budget", _DeclinedError: "its curator", SiloError: "the protocol"}
 
 
 def _hash(content: bytes) -> bytes:

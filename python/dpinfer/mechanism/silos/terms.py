@@ -68,13 +68,12 @@ class Terms:
         return {"n_sites": self.n_sites, "may_vanish": self.may_vanish, "may_collude": self.may_collude}
 
 
-def event_with_shares(
-    # a Gaussian sum for each pass, with the noise of `needed` shares; or a pure release, which more noise leaves so
-    event: Event,
-    shares: Sequence[int],  # unknown noise shares in each pass
-    needed: int,
-) -> Event:
-    """Return the event for somebody who does not know this number of noise shares of each pass."""
+def event_with_shares(event: Event, shares: Sequence[int], needed: int) -> Event:
+    """Return the event for somebody who does not know so many noise shares of each pass.
+
+    The event is of a Gaussian sum for each pass, with the noise of `needed` shares; or of a pure release, which more
+    noise leaves so.
+    """
     if isinstance(event, PureEvent):
         return event
     passes = event.events if isinstance(event, Composed) else (event,)
@@ -87,22 +86,14 @@ def event_with_shares(
 
 
 def epsilon_of_adversaries(
-    event: Event,  # that of the plan: with `terms.noise_shares` shares in each pass
-    present: Sequence[int],  # for each pass
-    terms: Terms,
-    *,
-    delta: float,
-    adjacency: Adjacency,
+    event: Event, present: Sequence[int], terms: Terms, *, delta: float, adjacency: Adjacency
 ) -> Mapping[str, Any]:
     """Return the certified epsilon against each adversary, given how many sites took part in each pass.
 
-    **Privacy.** Reads no records.  Proof: docs/derivations/silos.md, "Three adversaries".
+    An "outsider" sees the release; "one site" knows its own noise shares, too; the "coordinator" sees all messages, and
+    knows the noise shares of `terms.may_collude` sites.  The event is the plan's: `terms.noise_shares` in each pass.
 
-    Returns
-    -------
-    mapping
-        "outsider" sees the release; "one site" knows its own noise shares, too; "coordinator" sees all messages, and
-        knows the noise shares of `terms.may_collude` sites.
+    **Privacy.** Reads no records.  Proof: docs/derivations/silos.md, "Three adversaries".
     """
     known = {"outsider": 0, "coordinator": terms.may_collude, "one site": 1}
     found = {}

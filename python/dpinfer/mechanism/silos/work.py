@@ -7,6 +7,7 @@ it leaves the site.  Proof: docs/derivations/silos.md.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -33,15 +34,10 @@ _LEAST_STDDEV = 64.0  # in lattice steps, of one share: the sum of rounded share
 _MOST_STDDEV = 1e17  # in lattice steps: sums of all shares stay far inside of 64 bits
 
 
-def gaussian_share(
-    key: bytes,  # of this pass and question alone
-    query: Query,
-    noise_multiplier: float,  # of the pass
-    shares: int,  # how many suffice
-) -> IntArray:
+def gaussian_share(key: bytes, query: Query, noise_multiplier: float, shares: int) -> IntArray:
     """Return a site's share of a pass's noise: rounded Gaussians, of which `shares` sum to the noise multiplier.
 
-    **Privacy.** Reads no records; private as long as nobody else has the key.
+    **Privacy.** Reads no records; private as long as nobody else has the key, of this pass and question alone.
 
     Raises SiloError if the noise is not that of a sum on the lattice.
     """
@@ -52,30 +48,24 @@ def gaussian_share(
     return _native.rounded_gaussian(key, 0, stddev, query.length)[0]
 
 
+@dataclass
 class Task:
     """The public task of a session."""
 
-    def __init__(
-        self,
-        kind: str,  # {"newton", "statistic"}
-        model: Model,
-        terms: Mapping[str, Any],  # plain data: the plan of a private Newton run, or the terms of a statistic
-        n_records: int,
-        records: Mapping[str, Any] | None = None,  # the requested records: input of a site's table for its rows
-    ) -> None:
-        self.kind, self.model, self.terms = kind, model, dict(terms)
-        self.n_records = check_integer("n_records", n_records, 1)
-        self.records = None if records is None else dict(records)
+    kind: str  # {"newton", "statistic"}
+    model: Model
+    terms: Mapping[str, Any]  # plain data: the plan of a private Newton run, or the terms of a statistic
+    n_records: int
+    records: Mapping[str, Any] | None = None  # the requested records: input of a site's table for its rows
+
+    def __post_init__(self) -> None:
+        self.terms = dict(self.terms)
+        self.n_records = check_integer("n_records", self.n_records, 1)
+        self.records = None if self.records is None else dict(self.records)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the task as plain data for :meth:`from_dict`."""
-        return {
-            "kind": self.kind,
-            "model": self.model.to_dict(),
-            "terms": self.terms,
-            "n_records": self.n_records,
-            "records": self.records,
-        }
+        return {**vars(self), "model": self.model.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], model: Model | None = None) -> "Task":
@@ -172,13 +162,7 @@ class NewtonWork(Work):
 
 
 class StatisticWork(Work):
-    """The one pass of a sufficient statistic.
-
-    Parameters
-    ----------
-    n_threads : int
-        Not used: the pass is short.
-    """
+    """The one pass of a sufficient statistic, which is short: it uses one thread."""
 
     n_passes = 1
 

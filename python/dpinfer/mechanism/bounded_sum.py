@@ -3,6 +3,7 @@
 **Privacy.** Reads the records.  Proof: docs/derivations/private-queries.md.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -219,12 +220,10 @@ def _robust(contribution: Contribution, rows: FloatArray, length: int) -> FloatA
 
     To raise would tell that there is such a record.
     """
-    try:
+    with contextlib.suppress(Exception):
         values = np.array(contribution(rows.copy()), dtype=np.float64, order="C")
         if values.shape == (len(rows), length):
             return values
-    except Exception:
-        values = np.empty(0)
     if len(rows) == 1:
         return np.zeros((1, length))
     return np.concatenate([_robust(contribution, rows[index : index + 1], length) for index in range(len(rows))])

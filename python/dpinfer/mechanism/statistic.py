@@ -65,13 +65,6 @@ def clipped_information(rate: FloatArray, clip: FloatArray | float, *, epsilon: 
     """Return the information of noisy clipped waiting times about log(rate): (r dE[S]/dr)**2 / Var(S), any shape.
 
     **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    rate : array
-    clip : array or float
-    n_records : int
-        Public.
     """
     product = rate * clip
     tail = np.exp(-product)

@@ -156,10 +156,9 @@ def run_dp_sep(
 
 
 def _check_sampling(model: SiteModel, plan: PrivacyPlan, n_records: int, sampling: str | None) -> None:
-    if (
-        sampling is not None
-        and check_choice("sampling", sampling, ("poisson", "uniform", "permutation")) != plan.sampling
-    ):
+    if sampling is not None:
+        check_choice("sampling", sampling, ("poisson", "uniform", "permutation"))
+    if sampling not in (None, plan.sampling):
         raise ValueError(f"sampling must be the plan's, {plan.sampling!r}, got {sampling!r}")
     if plan.n_records is not None and plan.n_records != n_records:
         raise ValueError(f"n_records must be the plan's, {plan.n_records}, got {n_records}")
@@ -251,7 +250,6 @@ class _Sites(Algorithm[Arrays]):
 
     @property
     def state(self) -> dict[str, FloatArray]:
-        """The start of the next step."""
         return self._iterate.state
 
     @state.setter
@@ -260,7 +258,6 @@ class _Sites(Algorithm[Arrays]):
         self._used = None
 
     def description(self) -> Mapping[str, Any]:
-        """Return every public setting."""
         return {
             "model": self._model.to_dict(),
             "n_records": self.n_records,
@@ -295,7 +292,6 @@ class _Sites(Algorithm[Arrays]):
         }
 
     def query(self, step: int) -> FloatArray:
-        """Return the noisy sum of sites."""
         if self._temperatures[step] != self._warmth:
             self._warmth = float(self._temperatures[step])
             self._session = open_session(
@@ -321,7 +317,6 @@ class _Sites(Algorithm[Arrays]):
         return self._session.uniform_sum(stream, sigma)
 
     def update(self, step: int, noisy: FloatArray) -> None:
-        """Move q by the sites that the sum estimates."""
         iterate, rate = self._iterate, self._plan.sample_rate
         blocks, d = iterate.loc.shape
         self.kept["loc"][step], self.kept["precision"][step] = iterate.loc, svec(iterate.precision)

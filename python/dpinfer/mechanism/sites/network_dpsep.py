@@ -25,12 +25,10 @@ from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
 from dpinfer.mechanism.records import check_arguments, without_null_records
 from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, hash_numbers, run_steps
 from dpinfer.mechanism.sites import tuning
-from dpinfer.mechanism.sources.row_source import Arrays
+from dpinfer.mechanism.sources.row_source import Arrays, total_rows
 from dpinfer.mechanism.sums.sites import open_network_session
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease
-
-_MAX_RECORDS = 2**31  # as in all runs
 
 
 class NetworkOptions(TypedDict, total=False):
@@ -297,7 +295,6 @@ class _NetworkSites(Algorithm[Arrays]):
         self.state = _state(loc, np.full(n, self._floor(noise, self._rates[0], 0.0)), noise, 0.0)
 
     def description(self) -> Mapping[str, Any]:
-        """Return every public setting."""
         settings = asdict(self._settings)
         del settings["start_seed"]  # the start itself contains it
         return {
@@ -308,7 +305,6 @@ class _NetworkSites(Algorithm[Arrays]):
         }
 
     def start(self, records: Arrays, control: RunControl, key: bytes) -> None:
-        """Open the session."""
         self._key = key
         self._session = open_network_session(
             *records,
@@ -334,7 +330,6 @@ class _NetworkSites(Algorithm[Arrays]):
         return self._model.prior_precision + self._settings.floor * max(stationary, math.sqrt(accumulated))
 
     def query(self, step: int) -> FloatArray:
-        """Return the noisy sum of sites."""
         loc, precision, noise, accumulated = _unpacked(self.state)
         self._used_floor = self._floor(noise, self._rates[step], accumulated)
         self._used = used = np.maximum(precision, self._used_floor)
@@ -348,7 +343,6 @@ class _NetworkSites(Algorithm[Arrays]):
         return self._session.noisy_sum(stream, sigma)
 
     def update(self, step: int, noisy: FloatArray) -> None:
-        """Move q and the noise variance."""
         loc, precision, noise, accumulated = _unpacked(self.state)
         model, n, rate, r = self._model, self._model.n_params, self._plan.sample_rate, self._rates[step]
         prior, weights, kept = model.prior_precision, self._used_weights, self.kept
@@ -405,8 +399,7 @@ def check_network_records(
     """
     features, response = as_record_array("X", X), as_record_array("y", y)
     check_layout(model, features, response)
-    if not 0 < features.shape[0] <= _MAX_RECORDS:
-        raise RecordError(f"X must have between 1 and {_MAX_RECORDS} rows")
+    total_rows([features.shape[0] or None])
     features, response = without_null_records(adjacency, features, response)
     # Overflow is no matter, and no warning: a contribution that is not finite is zero.
     with np.errstate(all="ignore"):

@@ -100,12 +100,10 @@ class SiteArguments:
     n_nodes: int = 20
 
 
-def typical_site_norm(
-    model: SiteModel,
-    block_weight: float,  # weight of the precisions in a contribution, positive
-    quantile: float = 0.9,  # in (0, 1)
-) -> float:
+def typical_site_norm(model: SiteModel, block_weight: float, quantile: float = 0.9) -> float:
     """Return a quantile of the norm of centred contributions among the records that the model itself expects.
+
+    In a contribution the precisions have the weight `block_weight`, which is positive.
 
     **Privacy.** Reads no records: parameters are drawn from the prior, records from the model, with a fixed seed.
 

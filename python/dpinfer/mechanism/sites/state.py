@@ -60,8 +60,7 @@ class SiteIterate:
         precision: FloatArray,  # (J, d, d) float64
         *,
         n_records: int,
-        # whether sums are of centred sites: q then moves in (loc, precision); otherwise in natural parameters
-        centred: bool,
+        centred: bool,  # sums are of centred sites, and q moves in (loc, precision); otherwise in natural parameters
         isotropic: bool,
         block_weight: float,  # weight of the precisions in a contribution
         trust_radius: float,  # largest move of a block's mean in one step (centred sites); infinity for none
@@ -71,8 +70,7 @@ class SiteIterate:
         self._weight, self._radius = block_weight, trust_radius
         self.loc = loc.copy()
         self.precision = precision.copy()
-        self._size = loc.shape[1]
-        self._base = prior.precision * np.eye(self._size)
+        self._base = prior.precision * np.eye(loc.shape[1])
         self._eta = (precision @ loc[..., None])[..., 0]
 
     @property

@@ -6,6 +6,7 @@ integers bound the sensitivity for any numbers. Each record's contribution is co
 sums along its own row, so that it does not depend on other records.
 """
 
+import contextlib
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -27,26 +28,15 @@ class SessionSettings:
     """Settings of the sessions of every model.
 
     **Privacy.** Holds the run's key: it must not leave the mechanism.
-
-    Parameters
-    ----------
-    aligned : bool
-        Whether only gradients at one draw are summed.
-    nodes, weights : (m,) float64
-        Gauss-Hermite rule: E f(Z) = sum(weights * f(nodes)), Z standard normal.
-    sample_rate, max_grad_norm : float
-    key : bytes
-    n_threads : int
-        0: all cores.
     """
 
-    aligned: bool
-    nodes: FloatArray
+    aligned: bool  # whether only gradients at one draw are summed
+    nodes: FloatArray  # nodes, weights: (m,), a Gauss-Hermite rule: E f(Z) = sum(weights * f(nodes)), Z standard normal
     weights: FloatArray
     sample_rate: float
     max_grad_norm: float
     key: bytes = field(repr=False)
-    n_threads: int
+    n_threads: int  # 0: all cores
 
 
 class GradientSession(Protocol):
@@ -56,23 +46,14 @@ class GradientSession(Protocol):
     """
 
     def prepare(self, loc: FloatArray, raw_scale: FloatArray, draws: FloatArray | None) -> FloatArray:
-        """Take the step's expectations under q, and return the gradient of -E_q[log prior].
+        """Take the step's expectations under q, and return the gradient of -E_q[log prior]: (2 n,), or (n,) if aligned.
 
-        Parameters
-        ----------
-        loc, raw_scale : (n,) float64
-        draws : (m, n) float64 or None
-            Standard normal draws shared by the batch (one for aligned gradients), or None for quadrature.
-
-        Returns
-        -------
-        (2 n,) float64, or (n,) for aligned gradients.
+        loc, raw_scale: (n,).  draws: (m, n) standard normals shared by the batch (one for aligned gradients), or None
+        for quadrature.
         """
-        ...
 
     def noisy_sum(self, step: int, beta: FloatArray, offset: FloatArray, noise_multiplier: float) -> FloatArray:
         """Return the noisy sum of the sampled records' clipped ``beta * gradient + offset``; all of one length."""
-        ...
 
 
 class GlmSession:
@@ -132,9 +113,8 @@ class GlmSession:
         if not isinstance(self._model, LinearRegression):
             return np.empty(0)
         m = self._model.dispersion_moments(float(loc[-1]), float(raw_scale[-1]))
-        return np.array(
-            [m.precision, m.precision_loc, m.precision_raw_scale, m.log_variance_loc, m.log_variance_raw_scale]
-        )
+        of_log = (m.log_variance_loc, m.log_variance_raw_scale)
+        return np.array([m.precision, m.precision_loc, m.precision_raw_scale, *of_log])
 
     def _set_draws(self, theta: FloatArray, z: FloatArray) -> None:
         n_coef = self._model.n_coef
@@ -146,15 +126,9 @@ class GlmSession:
 
 
 class ConjugateSession:
-    """Conjugate models, whose gradients are affine in each record's sufficient statistics.
+    """Conjugate models, whose gradients are affine in each record's sufficient statistics; the rule is per parameter.
 
     **Privacy.** Holds the records' statistics; see :class:`GradientSession`.
-
-    Parameters
-    ----------
-    records : (N,) float64
-    settings : SessionSettings
-        Its rule is for each parameter.
     """
 
     def __init__(self, model: ConjugateModel, records: FloatArray, settings: SessionSettings) -> None:
@@ -242,14 +216,11 @@ class NumpySession:
         features = self._chosen(rows)
         response = np.empty(0) if self._response is None else self._response[rows]
         width = self._model.n_params * (1 if self._settings.aligned else 2)
-        try:
+        # An error would reveal that there is such a record: a record on which the model fails contributes nothing.
+        with contextlib.suppress(Exception):
             gradients = self._at_state(features, response)
             if gradients.shape == (rows.size, width):
                 return gradients
-        except Exception:
-            # An error would reveal that there is such a record: a record on which the model fails contributes nothing.
-            if rows.size == 1:
-                return np.full((1, width), np.nan)
         if rows.size == 1:
             return np.full((1, width), np.nan)
         # Copies: the result may be a view of the argument, which the next record overwrites.
@@ -310,12 +281,7 @@ class StreamedSession:
     """Records that are read again for every step, a block at a time: memory holds only a step's sample.
 
     **Privacy.** Each step's sample is that of the records in memory, and so is its sum: integer addition does not
-    depend on the source of the rows.  See :class:`GradientSession`.
-
-    Parameters
-    ----------
-    source : RowSource
-        Checked.
+    depend on the source of the rows, which is checked.  See :class:`GradientSession`.
     """
 
     def __init__(self, model: Model, source: RowSource, settings: SessionSettings) -> None:

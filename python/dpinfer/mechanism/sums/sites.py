@@ -4,10 +4,9 @@
 methods that are not private.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -158,7 +157,7 @@ def check_site_records(model: SiteModel, X: Any, y: Any, adjacency: Adjacency = 
 
 
 def open_session(
-    model: SiteModel,
+    model: Any,
     records: SiteRecords,
     *,
     max_site_norm: float,  # clipping norm C of a contribution
@@ -167,64 +166,45 @@ def open_session(
     n_nodes: int,  # Gauss-Hermite nodes of the logistic evidence
     temperature: float = 1.0,  # factor of the covariances of a mixture
 ) -> _native.SiteSession:
-    """Return a compiled session over checked records."""
-    if model.site_sum not in _OPENERS:
-        raise TypeError(f"no code sums the sites of models of kind {model.site_sum!r}")
-    session: _native.SiteSession = _OPENERS[model.site_sum](
-        model,
-        records,
-        max_site_norm=max_site_norm,
-        key=key,
-        n_threads=n_threads,
-        rule=_rule(n_nodes),
-        temperature=temperature,
-    )
-    return session
+    """Return a session over checked records, of the model's kind of sites: a compiled one, or one with its interface.
+
+    Raises TypeError if no code sums the sites of the model.
+    """
+    nodes, weights = _rule(n_nodes)
+    response = np.asarray(records.response)
+    match model.site_sum:
+        case "mixture":
+            return _native.mixture_sites(
+                contribution="site",
+                points=records.features,
+                log_weights=model.log_weights,
+                covariances=np.ascontiguousarray(model.covariances * temperature),
+                max_site_norm=max_site_norm,
+                key=key,
+                n_threads=n_threads,
+            )
+        case "binary":
+            return _native.binary_sites(
+                features=records.features,
+                response=response,
+                intercept=model.fit_intercept,
+                likelihood=model.likelihood,
+                nodes=nodes,
+                weights=weights,
+                max_site_norm=max_site_norm,
+                key=key,
+                n_threads=n_threads,
+            )
+        case "evidence":
+            common: dict[str, Any] = {"rule": (nodes, weights), "max_site_norm": max_site_norm, "key": key}
+            return cast("_native.SiteSession", EvidenceSession(model, records.features, response, **common))
+    raise TypeError(f"no code sums the sites of models of kind {model.site_sum!r}")
 
 
 @cache
 def _rule(n_nodes: int) -> tuple[FloatArray, FloatArray]:
     nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
     return nodes, weights / np.sqrt(2.0 * np.pi)
-
-
-def _open_mixture(
-    model: GaussianMixture, records: SiteRecords, *, temperature: float, rule: Any, **common: Any
-) -> _native.SiteSession:
-    return _native.mixture_sites(
-        contribution="site",
-        points=records.features,
-        log_weights=model.log_weights,
-        covariances=np.ascontiguousarray(model.covariances * temperature),
-        **common,
-    )
-
-
-def _open_binary(
-    model: GeneralizedLinearModel, records: SiteRecords, *, temperature: float, rule: Any, **common: Any
-) -> _native.SiteSession:
-    return _native.binary_sites(
-        features=records.features,
-        response=np.asarray(records.response),
-        intercept=model.fit_intercept,
-        likelihood=model.likelihood,
-        nodes=rule[0],
-        weights=rule[1],
-        **common,
-    )
-
-
-def _open_evidence(
-    model: GeneralizedLinearModel, records: SiteRecords, *, temperature: float, n_threads: int, **common: Any
-) -> EvidenceSession:
-    return EvidenceSession(model, records.features, np.asarray(records.response), **common)
-
-
-_OPENERS: Mapping[str | None, Callable[..., Any]] = {
-    "mixture": _open_mixture,
-    "binary": _open_binary,
-    "evidence": _open_evidence,
-}
 
 
 def set_cavity(session: _native.SiteSession, cavity: Cavity, block_weight: float) -> None:
@@ -238,18 +218,10 @@ def set_cavity(session: _native.SiteSession, cavity: Cavity, block_weight: float
     )
 
 
-def open_moment_session(
-    model: GaussianMixture, points: FloatArray, *, max_site_norm: float, key: bytes, n_threads: int
-) -> _native.SiteSession:
+def open_moment_session(model: GaussianMixture, points: FloatArray, **common: Any) -> _native.SiteSession:
     """Return a session whose contributions are a mixture's expected sufficient statistics, for EM."""
     return _native.mixture_sites(
-        contribution="moments",
-        points=points,
-        log_weights=model.log_weights,
-        covariances=model.covariances,
-        max_site_norm=max_site_norm,
-        key=key,
-        n_threads=n_threads,
+        contribution="moments", points=points, log_weights=model.log_weights, covariances=model.covariances, **common
     )
 
 
@@ -259,28 +231,13 @@ def public_normals(key: bytes, stream: int, size: int) -> FloatArray:
 
 
 def open_network_session(
-    features: FloatArray,
-    response: FloatArray,
-    *,
-    n_hidden: int,
-    scales: tuple[float, float],
-    sample_rate: float,
-    max_norm: float,
-    key: bytes,
-    n_threads: int,
+    features: FloatArray, response: FloatArray, *, scales: tuple[float, float], **settings: Any
 ) -> _native.NetworkSession:
-    """Return a session; `scales` are the public scales of the hidden and the output weights.
+    """Return a compiled session; `scales` are the public scales of the hidden and the output weights.
 
     **Privacy.** The session reads the records.
     """
+    hidden, output = scales
     return _native.NetworkSession(
-        features=features,
-        response=response,
-        n_hidden=n_hidden,
-        hidden_scale=scales[0],
-        output_scale=scales[1],
-        sample_rate=sample_rate,
-        max_norm=max_norm,
-        key=key,
-        n_threads=n_threads,
+        features=features, response=response, hidden_scale=hidden, output_scale=output, **settings
     )

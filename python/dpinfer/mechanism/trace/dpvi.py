@@ -175,7 +175,6 @@ class _Gradients(Algorithm[RowSource]):
         self.state = {"next": chosen.start}
 
     def description(self) -> Mapping[str, Any]:
-        """Return every public setting."""
         params = self.state["next"]
         beta = self._policy.grad_scale(0, params)
         fisher = self._chosen.fisher
@@ -189,11 +188,9 @@ class _Gradients(Algorithm[RowSource]):
         }
 
     def arrays(self, records: RowSource) -> Iterable[npt.NDArray[Any]]:
-        """Return all input of the kernels."""
         return records.arrays()
 
     def start(self, records: RowSource, control: RunControl, key: bytes) -> None:
-        """Open the session."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(self._chosen.settings.n_nodes)
         shared = SessionSettings(
             aligned=self._aligned,
@@ -243,7 +240,6 @@ class _Gradients(Algorithm[RowSource]):
         return self._session.noisy_sum(stream, self._beta, offset, sigma)
 
     def update(self, step: int, noisy: FloatArray) -> None:
-        """Move the variational parameters along the released gradient."""
         params, n, rate = self.state["next"], self._model.n_params, self._plan.sample_rate
         released = noisy / self._beta
         if self._share == 0.0:
@@ -265,7 +261,6 @@ class _Gradients(Algorithm[RowSource]):
         self.state = {"next": params}
 
     def trace(self) -> dict[str, Any]:
-        """Return the arrays of the release."""
         kept, policy = self.kept, self._policy
         beta = kept["scales"] if policy.varying_scale else kept["scales"][0]
         return {

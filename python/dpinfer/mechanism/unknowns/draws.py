@@ -8,6 +8,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -37,10 +38,7 @@ class RankedColumn(ABC):
 class HeldColumn(RankedColumn):
     """A column in memory."""
 
-    def __init__(
-        self,
-        values: FloatArray,  # (N,) float64
-    ) -> None:
+    def __init__(self, values: FloatArray) -> None:
         self._ordered = np.sort(values[~np.isnan(values)])
         self.size = int(self._ordered.size)
 
@@ -52,13 +50,8 @@ class HeldColumn(RankedColumn):
 class ReadColumn(RankedColumn):
     """A column of a stream, read again for each query: memory holds one block."""
 
-    def __init__(
-        self,
-        rows: Records,
-        place: int,  # of the column
-        n_columns: int,  # that every block must have
-    ) -> None:
-        self._rows, self._place, self._n_columns = rows, place, n_columns
+    def __init__(self, rows: Records, place: int, n_columns: int) -> None:
+        self._rows, self._place, self._n_columns = rows, place, n_columns  # so many that every block must have
         self.size = int(self._ranks(np.empty(0))[-1])
 
     def below(self, edges: FloatArray) -> IntArray:
@@ -153,20 +146,17 @@ _COARSE_EDGES = np.concatenate((-_MAGNITUDES[::-1], [0.0], _MAGNITUDES))  # docs
 _FINE_EDGES = 1025  # 1024 cells over the first selection: a bound then errs by 0.1% of it; tolerance
 
 
+@dataclass(frozen=True)
 class QuantileSearch:
     """Search for two quantiles of a column: cells between public edges, or two lists of edges, the second finer.
 
-    **Privacy.** Reads no records until :meth:`find`.
+    Edges are spaced evenly between public limits; without limits there are half octaves of either sign, and then edges
+    spaced evenly over the selected cell.
 
-    Parameters
-    ----------
-    limits : (low, high) or None
-        Public limits: edges are spaced evenly between them.  None: half octaves of either sign, and then edges spaced
-        evenly over the selected cell.
+    **Privacy.** Reads no records until :meth:`find`.
     """
 
-    def __init__(self, limits: tuple[float, float] | None) -> None:
-        self.limits = limits
+    limits: tuple[float, float] | None
 
     @property
     def n_selections(self) -> int:
@@ -179,12 +169,7 @@ class QuantileSearch:
         """Return where the cells of the quantiles of `probability` and 1 - `probability` begin and end.
 
         **Privacy.** Reads the records: `n_selections` draws of the exponential mechanism, of `epsilon` each, the later
-        ones among cells that follow from the earlier.
-
-        Parameters
-        ----------
-        stream : int
-            Number of the first stream; each selection takes one.
+        ones among cells that follow from the earlier.  Each takes a stream, from number `stream` on.
         """
 
         def draw(edges: FloatArray, first: int) -> list[float]:
@@ -275,18 +260,12 @@ def exact_probability(probability: float) -> Fraction:
     return Fraction(probability).limit_denominator(10**6)
 
 
-def select_least(
-    costs: Sequence[int],  # of each option, at least one; the options themselves are public
-    *,
-    sensitivity: int,  # positive
-    epsilon: float,  # positive; taken as the rational number that it is
-    key: bytes,  # 32 bytes, from ``RandomSource.take_key()``
-    stream: int,  # which ChaCha20 stream of the key's noise domain to read; no other draw of this key may have it
-) -> int:
+def select_least(costs: Sequence[int], *, sensitivity: int, epsilon: float, key: bytes, stream: int) -> int:
     """Return the place of an option, drawn with probability proportional to exp(-epsilon cost / (2 sensitivity)).
 
     **Privacy.** epsilon-differentially private, with delta = 0, when no cost of neighbouring data sets differs by more
-    than `sensitivity` (McSherry and Talwar 2007).
+    than `sensitivity` (McSherry and Talwar 2007); epsilon is taken as the rational number that it is.  The options
+    themselves are public.  No other draw of this key may have this stream.
 
     Notes
     -----
@@ -307,13 +286,10 @@ def select_least(
             return place
 
 
-def least_threshold(
-    epsilon: float,  # positive
-    delta: float,  # in (0, 1)
-    *,
-    replace: bool,  # whether neighbours differ in one record's label rather than in one record's presence
-) -> int:
+def least_threshold(epsilon: float, delta: float, *, replace: bool) -> int:
     """Return the least threshold for which :func:`thresholded_counts` keeps its promise.
+
+    Where `replace`, neighbours differ in one record's label rather than in one record's presence.
 
     **Privacy.** Reads no records.
 
@@ -334,19 +310,16 @@ def least_threshold(
 
 
 def thresholded_counts(
-    counts: Mapping[str, int],  # of the labels that occur, each at least 1
-    *,
-    epsilon: float,  # positive
-    threshold: int,  # at least 2
-    replace: bool,  # as of :func:`least_threshold`
-    key: bytes,  # 32 bytes, from ``RandomSource.take_key()``
-    column: str,  # name of the column, one for each call with this key
-) -> dict[str, int]:  # in descending order of noisy counts, then by name
+    counts: Mapping[str, int], *, epsilon: float, threshold: int, replace: bool, key: bytes, column: str
+) -> dict[str, int]:
     """Return the labels whose count passes a threshold after discrete Laplace noise, with their noisy counts.
 
+    They are in descending order of noisy counts, then by name; `counts` are those of the labels that occur.
+
     **Privacy.** (epsilon, delta)-differentially private for every delta with ``threshold >=
-    least_threshold(epsilon, delta, replace=replace)``, when each record has at most one label.  The noise has scale
-    1 / epsilon, or 2 / epsilon where a record may be replaced.  A label that no record has is not looked at.
+    least_threshold(epsilon, delta, replace=replace)``, when each record has at most one label, and each call with this
+    key another `column`.  The noise has scale 1 / epsilon, or 2 / epsilon where a record may be replaced.  A label that
+    no record has is not looked at.
 
     Notes
     -----

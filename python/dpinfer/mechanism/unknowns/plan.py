@@ -145,11 +145,8 @@ def names_of(unknown: Any) -> tuple[str, ...]:
 def split_budget(
     asked: Sequence[str],
     *,
-    # n_selections, n_labelled: draws for bounds, and columns of labels
     n_selections: int,
     n_labelled: int,
-    # target_epsilon, target_delta, budget_share, make_event, adjacency, accountant: as in
-    # :func:`dpinfer.plan_unknown`
     target_epsilon: float,
     target_delta: float,
     budget_share: float,
@@ -157,7 +154,9 @@ def split_budget(
     adjacency: Adjacency,
     accountant: AccountantName = "pld",
 ) -> UnknownPlan:
-    """Split one privacy target among earlier releases and the fit.
+    """Split one privacy target among `n_selections` draws for bounds, `n_labelled` columns of labels, and the fit.
+
+    The other arguments are those of :func:`dpinfer.plan_unknown`.
 
     **Privacy.** Reads no records.  The accountant certified the composition of all.
 

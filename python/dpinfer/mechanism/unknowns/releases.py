@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_container, check_integer, check_interval, check_names, known_shape
 from dpinfer._values import as_values, text_of
 from dpinfer.accounting import Adjacency, ApproximateEvent, Event, LedgerAccount, PureEvent, SelfComposed, as_adjacency
@@ -25,7 +24,6 @@ from dpinfer.mechanism.sources.row_source import Records
 from dpinfer.mechanism.unknowns import tuning
 from dpinfer.mechanism.unknowns.draws import (
     QuantileSearch,
-    RankedColumn,
     check_ranked,
     columns_of,
     count_rows,
@@ -40,11 +38,8 @@ _LONGEST_LABEL = 1000  # characters of a name
 _SHARE = 1.0 - 1e-13  # rounding of a share, one part of an epsilon or delta: parts never add to more
 
 
-def resolved_probability(
-    n_records: int | None,  # without it the result is 0.1
-    epsilon: float,
-) -> float:
-    """Return the lowest useful quantile that draws of `epsilon` each can resolve.
+def resolved_probability(n_records: int | None, epsilon: float) -> float:
+    """Return the lowest useful quantile that draws of `epsilon` each can resolve: 0.1 for an unknown number of records.
 
     **Privacy.** Public, or released, numbers alone.
     """
@@ -92,13 +87,6 @@ def count_labels(name: str, values: Any) -> Counter[str]:
     Raises RecordError if it is not one column.
     """
     return labels_of(as_values(name, values))
-
-
-def _check_column(values: Any) -> None:
-    check_container("records", values)
-    shape = known_shape(values)
-    if shape is not None and len(shape) != 1:
-        raise RecordError(f"records must be one column of labels, got {len(shape)} dimensions")
 
 
 def release_count(
@@ -154,15 +142,14 @@ def release_count(
     if relation is Adjacency.REPLACE_ONE:
         raise ValueError("adjacency must not be 'replace_one', under which the number of records is public")
     control = RunControl.checked(random_source=random_source, ledger=ledger)
-
-    def load() -> int:
-        return count_rows(records, relation)
-
-    def draw(n_records: int, key: bytes) -> int:
-        return draw_count(n_records, epsilon=epsilon, key=key)
-
     terms = pure_terms(epsilon, relation)
-    noisy, said = run_once(terms, "release_count", control, load, draw)
+    noisy, said = run_once(
+        terms,
+        "release_count",
+        control,
+        lambda: count_rows(records, relation),
+        lambda n_records, key: draw_count(n_records, epsilon=epsilon, key=key),
+    )
     return CountRelease(
         noisy_count=noisy,
         laplace_scale=1.0 / epsilon,
@@ -239,16 +226,15 @@ def release_bounds(
     n_selections = sum(search.n_selections for search in searches)
     control = RunControl.checked(random_source=random_source, ledger=ledger)
     each = shared(epsilon, n_selections)
-
-    def load() -> list[RankedColumn]:
-        return columns_of(X, len(columns))
-
-    def draw(values: list[RankedColumn], key: bytes) -> FloatArray:
-        return draw_bounds(values, searches, probability, epsilon=each, relation=relation, key=key)
-
     event = bounds_event(each, n_selections, relation)
     terms = ReleaseTerms(event, relation, pure_terms(epsilon, relation).delta)
-    found, said = run_once(terms, "release_bounds", control, load, draw)
+    found, said = run_once(
+        terms,
+        "release_bounds",
+        control,
+        lambda: columns_of(X, len(columns)),
+        lambda values, key: draw_bounds(values, searches, probability, epsilon=each, relation=relation, key=key),
+    )
     return BoundsRelease(
         names=columns,
         lower=found[:, 0],
@@ -338,7 +324,10 @@ def release_categories(
     names = check_names("records", list(columns))
     for column in columns.values() if type(columns) is dict else ():
         # Other mappings may read records to give a column.
-        _check_column(column)
+        check_container("records", column)
+        shape = known_shape(column)
+        if shape is not None and len(shape) != 1:
+            raise RecordError(f"records must be one column of labels, got {len(shape)} dimensions")
     control = RunControl.checked(random_source=random_source, ledger=ledger)
     each, failure = shared(epsilon, len(names)), shared(delta, len(names))
     threshold = least_threshold(each, failure, replace=relation is Adjacency.REPLACE_ONE)

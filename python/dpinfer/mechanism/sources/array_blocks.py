@@ -92,11 +92,7 @@ def _two_places(array: Any, rows: int) -> Iterator[Array]:
 class _Pages:
     """The pages of an array in a memory map."""
 
-    def __init__(
-        self,
-        array: Array,
-        root: Any,  # the array's base, or itself
-    ) -> None:
+    def __init__(self, array: Array, root: Any) -> None:  # the root is the array's base, or itself
         self._map: mmap.mmap = root.base
         self._first = array.ctypes.data - np.frombuffer(self._map, np.uint8).ctypes.data
         # Writes to a private map (copy on write) would be lost.

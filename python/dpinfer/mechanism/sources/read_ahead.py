@@ -81,12 +81,8 @@ class _Reader:
             self._thread.join()
 
 
-def announce(
-    advise: Callable[[int, int], object],  # gets the place and the number of the bytes
-    start: int,
-    size: int,
-) -> None:
-    """Announce the next bytes to the system, which reads them while the program uses others."""
+def announce(advise: Callable[[int, int], object], start: int, size: int) -> None:
+    """Announce the next bytes to the system, by place and number: it reads them while the program uses others."""
     for place in range(start, start + size, _ANNOUNCED_BYTES):
         advise(place, min(_ANNOUNCED_BYTES, start + size - place))
 

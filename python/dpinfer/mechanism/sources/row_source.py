@@ -73,13 +73,7 @@ class Records(ABC):
         return self
 
     def refuse(self, name: str, takes: Sequence[str]) -> None:
-        """Refuse these records, as argument `name`, for a run that can do no more than `takes`.
-
-        Raises
-        ------
-        TypeError
-            With the reason.
-        """
+        """Raise TypeError, with the reason, if a run that can do no more than `takes` has these as argument `name`."""
         for demand, text in self.demands.items():
             if demand not in takes:
                 raise TypeError(text.format(name=name))
@@ -105,10 +99,7 @@ class Records(ABC):
     def to_gpu(self) -> "Records":
         """Return the records as a GPU sums them.
 
-        Raises
-        ------
-        TypeError
-            If it takes no such records.
+        Raises TypeError if it takes no such records.
         """
         raise TypeError(f"X must be an array for a GPU, got {type(self).__name__}")
 
@@ -222,17 +213,11 @@ class RowSource(Records):
     def checked(self, check: Callable[..., Arrays]) -> "RowSource":
         """Read all rows once, and return a source that checks them in every pass and knows their number.
 
+        `check` gets (X, y) or (X, y, unit) of a block, and returns the arrays that the kernels read.
+
         **Privacy.** Reads the records.
 
-        Parameters
-        ----------
-        check : callable
-            Gets (X, y) or (X, y, unit) of a block and returns the arrays that the kernels read.
-
-        Raises
-        ------
-        RecordError
-            If there is no row, or too many, or a block cannot be used.
+        Raises RecordError if there is no row, or too many, or a block cannot be used.
         """
         source = RowSource(self._blocks, self.n_features, units=self.units)
         source._check = check
@@ -257,10 +242,7 @@ class RowSource(Records):
     def __iter__(self) -> Iterator[Arrays]:
         """Yield the checked arrays of every block of one pass.
 
-        Raises
-        ------
-        RecordError
-            If the pass gives another number of rows than the first one did.
+        Raises RecordError if the pass gives another number of rows than the first one did.
         """
         if self._check is None:
             raise TypeError("a RowSource must be checked before it is read")
@@ -276,10 +258,7 @@ class RowSource(Records):
 
         **Privacy.** Returns records: for the kernels only.
 
-        Raises
-        ------
-        RecordError
-            If the pass gives another number of rows than the first one did.
+        Raises RecordError if the pass gives another number of rows than the first one did.
         """
         parts: list[list[Array]] = [[array] for array in self.empty]
         first = 0

@@ -80,21 +80,17 @@ class ShardedRows(Records):
 
         **Privacy.** The function reads the records.
 
-        Raises
-        ------
-        DpinferError
-            This package's errors in the function, which quote nothing.
-        RuntimeError
-            If a shard was lost more often than `retries`.
+        Raises DpinferError: this package's errors in the function, which quote nothing. Raises RuntimeError if a shard
+        was lost more often than `retries`.
         """
         found: dict[int, T] = {}
         reason = ""
         for _ in range(self._tries):
-            missing = [index for index in range(len(self.sources)) if index not in found]
             try:
                 waiting = {
-                    index: self._executor.submit(function, self.sources[index], *Each.own(public, index))
-                    for index in missing
+                    index: self._executor.submit(function, source, *Each.own(public, index))
+                    for index, source in enumerate(self.sources)
+                    if index not in found
                 }
             except DpinferError:
                 raise

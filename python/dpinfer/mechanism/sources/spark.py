@@ -6,6 +6,7 @@ the mechanism, when every partition has given its part (docs/federated.md).
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from dpinfer._validate import check_integer
 from dpinfer.errors import BackendUnavailableError, DpinferError, RecordError
 from dpinfer.mechanism.sources.shards import Each, ShardedRows, lost_shards
-from dpinfer.mechanism.sources.streams import rows_of_arrow
+from dpinfer.mechanism.sources.streams import Columns
 
 T = TypeVar("T")
 
@@ -60,14 +61,10 @@ def rows_of_spark(
         raise BackendUnavailableError("these rows need Spark: pip install 'dpinfer[spark]'") from error
     if not isinstance(frame, DataFrame):
         raise TypeError(f"frame must be a pyspark.sql.DataFrame, got {type(frame).__name__}")
-    # Checks only the names' type, not their existence.
-    rows_of_arrow(tuple, features, response, unit)
-    names = tuple(dict.fromkeys((*features, *(name for name in (response, unit) if name is not None))))
-    absent = [name for name in names if name not in frame.columns]
-    if absent:
-        raise ValueError(f"features, response and unit must name columns, and {', '.join(absent)} is none")
-    rows = frame.select(*(f"`{name}`" for name in names))
-    return _SparkRows(rows if unit is None else _by_unit(rows, unit), tuple(features), response, unit, retries=retries)
+    columns = Columns.of(features, response, unit)
+    columns.check(frame.columns)
+    rows = frame.select(*(f"`{name}`" for name in columns.names))
+    return _SparkRows(rows if unit is None else _by_unit(rows, unit), features, response, unit, retries=retries)
 
 
 def _by_unit(rows: Any, unit: str) -> Any:
@@ -84,15 +81,15 @@ class _SparkRows(ShardedRows):
     """Partitions of a frame, in place of an executor's shards."""
 
     def __init__(
-        self, frame: Any, features: tuple[str, ...], response: str | None, unit: str | None = None, *, retries: int
+        self, frame: Any, features: Sequence[str], response: str | None, unit: str | None = None, *, retries: int
     ) -> None:
         self.n_features, self.units = len(features), unit is not None
-        self._frame, self._columns = frame, (features, response, unit)
+        self._frame, self._columns = frame, Columns.of(features, response, unit)
         self._tries = 1 + check_integer("retries", retries, 0)
 
     def each_part(self, function: Callable[..., T], *public: Any) -> list[T]:
         """Return the function's answers in the order of the partitions, after one job over all of them."""
-        task = _Task(function, public, *self._columns)
+        task = _Task(function, public, self._columns)
         reason = ""
         for _ in range(self._tries):
             try:
@@ -108,28 +105,23 @@ class _SparkRows(ShardedRows):
         raise lost_shards("the partitions", reason)
 
 
+@dataclass(frozen=True)
 class _Task:
     """A partition's task, which is sent to the worker."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        public: tuple[Any, ...],
-        features: tuple[str, ...],
-        response: str | None,
-        unit: str | None,
-    ) -> None:
-        self._function, self._public, self._columns = function, public, (features, response, unit)
+    function: Callable[..., Any]
+    public: tuple[Any, ...]
+    columns: Columns
 
     def __call__(self, batches: Iterator[Any]) -> Iterable[Any]:
         import pyarrow
         from pyspark import TaskContext
 
-        source = rows_of_arrow(lambda: batches, *self._columns)
+        source = self.columns.source(lambda: batches)
         context = TaskContext.get()
         shard = 0 if context is None else context.partitionId()
         try:
-            answer = json.dumps(_encoded(self._function(source, *Each.own(self._public, shard))))
+            answer = json.dumps(_encoded(self.function(source, *Each.own(self.public, shard))))
             refused = False
         except DpinferError as error:
             refused, answer = True, str(error)

@@ -140,7 +140,7 @@ def rows_of_csv(
         Without pyarrow: ``pip install 'dpinfer[parquet]'``.
     """
     _module("pyarrow.csv", "parquet")
-    chosen = _Columns.of(features, response)
+    chosen = Columns.of(features, response)
     with Path(path).open(encoding="utf-8", errors="replace", newline="\n") as stream:
         header = [name.strip() for name in stream.readline().removeprefix("\ufeff").strip().split(delimiter)]
     chosen.check(header, public=False)
@@ -174,7 +174,7 @@ def rows_of_parquet(
     BackendUnavailableError
         Without pyarrow: ``pip install 'dpinfer[parquet]'``.
     """
-    chosen = _Columns.of(features, response, unit)
+    chosen = Columns.of(features, response, unit)
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     if not paths:
         raise ValueError("path must name at least one file, got none")
@@ -205,7 +205,7 @@ def rows_of_arrow(
     """
     if not callable(batches):
         raise TypeError(f"batches must be callable, and return the batches of a pass, got {type(batches).__name__}")
-    return _Columns.of(features, response, unit).source(batches)
+    return Columns.of(features, response, unit).source(batches)
 
 
 def rows_of_duckdb(
@@ -237,13 +237,13 @@ def rows_of_duckdb(
         Without duckdb: ``pip install 'dpinfer[duckdb]'``.
     """
     _module("pyarrow", "duckdb")
-    wanted, batches = _Columns.of(features, response, unit), _DuckdbBatches(os.fspath(database), query)
+    wanted, batches = Columns.of(features, response, unit), _DuckdbBatches(os.fspath(database), query)
     wanted.check(batches.names(), public=False)
     return wanted.source(ReadAhead(batches))
 
 
 @dataclass(frozen=True)
-class _Columns:
+class Columns:
     """Roles of the columns of a table."""
 
     features: tuple[str, ...]
@@ -251,7 +251,8 @@ class _Columns:
     unit: str | None
 
     @classmethod
-    def of(cls, features: Sequence[str], response: str | None, unit: str | None = None) -> "_Columns":
+    def of(cls, features: Sequence[str], response: str | None, unit: str | None = None) -> "Columns":
+        """Return the roles, if they make sense; whether the table has the columns is :meth:`check`'s."""
         if isinstance(features, str) or not features:
             raise ValueError("features must be a sequence of the names of at least one column")
         if unit is not None and response is None:
@@ -260,9 +261,9 @@ class _Columns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(
-            dict.fromkeys((*self.features, *(name for name in (self.response, self.unit) if name is not None)))
-        )
+        """Each column once."""
+        others = (name for name in (self.response, self.unit) if name is not None)
+        return tuple(dict.fromkeys((*self.features, *others)))
 
     def check(self, header: Sequence[str], *, public: bool = True) -> None:
         """Refuse names that no column has; which, only where the header is `public`, and no record of a text file."""
@@ -273,6 +274,7 @@ class _Columns:
             raise ValueError(f"features, response and unit must name columns, and {', '.join(absent)} is none")
 
     def source(self, batches: Callable[[], Iterable[Any]]) -> RowSource:
+        """Return the rows of Arrow batches."""
         return RowSource(_ColumnBlocks(batches, self), len(self.features), units=self.unit is not None)
 
 
@@ -315,7 +317,7 @@ class _ColumnBlocks:
     """Columns of batches as rows."""
 
     batches: Callable[[], Iterable[Any]]
-    columns: _Columns
+    columns: Columns
 
     def __call__(self) -> Iterator[Block]:
         width = len(self.columns.features)
@@ -343,7 +345,7 @@ def _numbers(column: Any) -> Array:
     """Return an Arrow column as numbers; a null is NaN, which a run refuses."""
     if str(column.type).startswith("decimal"):
         column = column.cast("float64")
-    values = np.asarray(column.to_numpy() if hasattr(column, "chunks") else column.to_numpy(zero_copy_only=False))
+    values = _array(column)
     if values.dtype.kind not in "fiub":
         raise TypeError("a column of no numbers")
     return values
@@ -353,8 +355,12 @@ def _identities(column: Any) -> Array:
     """Return an Arrow column of integers or strings, without nulls."""
     if column.null_count:
         raise RecordError("unit must be known of every row, and is missing in at least one")
-    values = np.asarray(column.to_numpy() if hasattr(column, "chunks") else column.to_numpy(zero_copy_only=False))
+    values = _array(column)
     return values.astype(np.str_) if values.dtype.kind == "O" else values
+
+
+def _array(column: Any) -> Array:
+    return np.asarray(column.to_numpy() if hasattr(column, "chunks") else column.to_numpy(zero_copy_only=False))
 
 
 @dataclass(frozen=True)

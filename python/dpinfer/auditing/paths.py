@@ -14,7 +14,8 @@ import numpy as np
 from dpinfer._arrays import FloatArray
 from dpinfer.auditing import tuning
 from dpinfer.mechanism.sites.state import SiteIterate
-from dpinfer.mechanism.sums import GradientSession, RowSource, SessionSettings, open_gradients
+from dpinfer.mechanism.sources.row_source import RowSource
+from dpinfer.mechanism.sums.gradients import GradientSession, SessionSettings, open_gradients
 from dpinfer.mechanism.sums.sites import SiteRecords, open_network_session, open_session, set_cavity, site_prior
 from dpinfer.models import (
     BetaBinomial,

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from dpinfer.mechanism.checkpoint import RunCheckpoint
     from dpinfer.mechanism.newton import NewtonPlan, plan_newton, run_newton
     from dpinfer.mechanism.noise_keys import OSRandomSource, RandomSource
-    from dpinfer.mechanism.records import CudaRows
+    from dpinfer.mechanism.records import CodedRows, CudaRows
     from dpinfer.mechanism.silos.rows import Silos
     from dpinfer.mechanism.sites.dpsep import run_dp_sep
     from dpinfer.mechanism.sites.network_dpsep import NetworkSettings, network_plan_arguments, run_network_dp_sep
     from dpinfer.mechanism.sites.settings import SiteArguments
-    from dpinfer.mechanism.sources.row_source import Records
+    from dpinfer.mechanism.sources.row_source import Records, RowSource, open_source
+    from dpinfer.mechanism.sources.shards import ShardedRows, rows_of_dask
     from dpinfer.mechanism.sources.spark import rows_of_spark
     from dpinfer.mechanism.sources.streams import (
         rows_of_arrays,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
         rows_of_parquet,
     )
     from dpinfer.mechanism.statistic import default_clip, run_statistic
-    from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows, open_source, rows_of_dask
     from dpinfer.mechanism.trace.dpvi import run_dpvi
     from dpinfer.mechanism.units import Clusters, Units
     from dpinfer.mechanism.unknowns.releases import release_bounds, release_categories, release_count
@@ -90,16 +90,16 @@ __getattr__, __dir__ = lazy_names(
         ".checkpoint": "RunCheckpoint",
         ".newton": "NewtonPlan plan_newton run_newton",
         ".noise_keys": "OSRandomSource RandomSource",
-        ".records": "CudaRows",
+        ".records": "CodedRows CudaRows",
         ".silos.rows": "Silos",
         ".sites.dpsep": "run_dp_sep",
         ".sites.network_dpsep": "NetworkSettings network_plan_arguments run_network_dp_sep",
         ".sites.settings": "SiteArguments",
-        ".sources.row_source": "Records",
+        ".sources.row_source": "Records RowSource open_source",
+        ".sources.shards": "ShardedRows rows_of_dask",
         ".sources.spark": "rows_of_spark",
         ".sources.streams": "rows_of_arrays rows_of_arrow rows_of_csv rows_of_duckdb rows_of_npy rows_of_parquet",
         ".statistic": "default_clip run_statistic",
-        ".sums": "CodedRows RowSource ShardedRows open_source rows_of_dask",
         ".trace.dpvi": "run_dpvi",
         ".units": "Clusters Units",
         ".unknowns.releases": "release_bounds release_categories release_count",

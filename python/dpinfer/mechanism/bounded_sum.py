@@ -57,6 +57,9 @@ def private_sum(
     checked in full: the contribution of a row must depend on that row alone.  The call tries this on made-up rows,
     singly and together, before the charge.  A contribution that fails or is not finite adds zero, and never raises.
 
+    Raises TypeError or ValueError if an argument is wrong, or `contribution` mixes rows. Raises RecordError if the
+    records are not an array of numbers.
+
     Parameters
     ----------
     records : (N,) or (N, d) array of numbers, or RowSource
@@ -74,25 +77,14 @@ def private_sum(
     delta : float
         In [0, 1).  0 draws discrete Laplace noise, which is smaller for few sums; other values draw Gaussian noise.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
-    ledger : LedgerAccount, optional
-        Charged before the records are looked at, or refused.
-    checkpoint : path-like or RunCheckpoint, optional
-        An interrupted call that is repeated with the same arguments has the same noise, for one charge.
-    random_source : RandomSource, optional
-        The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
-        that are marked NOT PRIVATE.
+    ledger, checkpoint, random_source
+        As in :func:`dpinfer.run_dpvi`: an interrupted call that is repeated with the same arguments has the same noise,
+        for one charge.
 
     Returns
     -------
     SumRelease
         ``release.noisy_sums``, and ``release.interval(level)`` for the sums without noise.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong, or `contribution` mixes rows.
-    RecordError
-        If the records are not an array of numbers.
 
     Notes
     -----

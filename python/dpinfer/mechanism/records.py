@@ -36,7 +36,7 @@ from dpinfer._validate import (
 from dpinfer._values import is_listed
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import BackendUnavailableError, RecordError
-from dpinfer.mechanism.sources.row_source import Arrays, Records, RowSource, total_rows
+from dpinfer.mechanism.sources.row_source import Arrays, Records, RowSource, numbers_alone, total_rows
 from dpinfer.mechanism.sources.sparse import SparseFeatures, check_width, checked_features, float_kind, of_matrix
 
 Array = npt.NDArray[Any]
@@ -107,14 +107,7 @@ class HeldRows(Records):
 
     def responses(self) -> Any:
         """Return the responses as an array that is made when it is read."""
-
-        def load() -> npt.NDArray[Any]:
-            array = as_record_array("y", self._y)
-            if array.dtype.kind not in "fiub" or array.ndim != 1:
-                raise RecordError("y must be a one-dimensional array of real numbers")
-            return np.asarray(array, dtype=np.float64)
-
-        return DeferredArray(load)
+        return DeferredArray(lambda: numbers_alone(self._y).astype(np.float64, copy=False))
 
     def length(self) -> int:
         """Return the number of rows of a sparse matrix, which is private."""
@@ -255,19 +248,13 @@ class CudaRows(HeldRows):
 
     **Privacy.** Holds the records.
 
+    Raises BackendUnavailableError if the package was built without it (``-DDPINFER_CUDA=ON``), there is no GPU, or its
+    free memory is less than the rows need. Raises TypeError if X is sparse, a RowSource or ShardedRows. Raises
+    RecordError if X cannot be made an array.
+
     Parameters
     ----------
     X : (N, n_features) array
-
-    Raises
-    ------
-    BackendUnavailableError
-        If the package was built without it (``-DDPINFER_CUDA=ON``), there is no GPU, or its free memory is less than
-        the rows need.
-    TypeError
-        If X is sparse, a RowSource or ShardedRows.
-    RecordError
-        If X cannot be made an array.
     """
 
     on_gpu = True

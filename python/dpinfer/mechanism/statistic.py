@@ -33,21 +33,9 @@ _COARSE_BITS = 10  # rounding below 2**-10 of the bound, for exact laws of small
 
 
 def default_clip(model: GammaExponential, *, epsilon: float, n_records: int) -> float:
-    """Return the clipping bound of waiting times with the narrowest posterior, on average over the prior.
+    """Return the bound at which to clip waiting times, in their units: narrowest posterior, averaged over the prior.
 
-    **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    model : GammaExponential
-    epsilon : float
-    n_records : int
-        Public.
-
-    Returns
-    -------
-    float
-        In units of the waiting times.
+    **Privacy.** Reads no records; `n_records` is public.
 
     Notes
     -----
@@ -119,11 +107,8 @@ def run_statistic(
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
         Under "add_remove" the number of rows is private and `n_records` is a public constant; under the others both
         data sets have `n_records` rows, which is checked.
-    random_source : RandomSource, optional
-        The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
-        that are marked NOT PRIVATE.
-    ledger : LedgerAccount, optional
-        Charged before the records are looked at, or refused.
+    random_source, ledger
+        As in :func:`dpinfer.run_dpvi`.
     noise : "laplace", str or NoiseTable
         For counts of successes: another law, registered by a package (docs/stability.md). It is a table of whole
         numbers, from which dpinfer draws noise and computes delta: the release is (epsilon, delta)-private.

@@ -37,6 +37,9 @@ class Silos(Records):
 
     **Privacy.** Holds no records.  docs/silos.md has the view of each party and coalition.
 
+    Raises TypeError or ValueError if an argument is wrong, or no honest site would be left. Raises
+    BackendUnavailableError without `cryptography`: ``pip install 'dpinfer[silos]'``.
+
     Parameters
     ----------
     line : Line
@@ -49,13 +52,6 @@ class Silos(Records):
         site knows its own noise share.
     log : path-like, optional
         A folder, for a file of each site's messages: kinds, sizes and hashes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong, or no honest site would be left.
-    BackendUnavailableError
-        Without `cryptography`: ``pip install 'dpinfer[silos]'``.
     """
 
     own_noise = True

@@ -64,25 +64,15 @@ class SiteTable(Protocol):
 class SiteRequest:
     """A request to a site, for its curator's consent before anything is charged or read.
 
-    Parameters
-    ----------
-    task : Task
-    terms : Terms
-    place : int
-        Of this site among the others, from 0.
-    epsilon : mapping
-        Certified against each adversary, if as many sites vanish and collude as may.
-    delta : float
-    spent : float or None
-        The spending of the ledger's account after the request; None without a ledger.
+    `epsilon` is certified against each adversary, if as many sites vanish and collude as may.
     """
 
     task: Task
     terms: Terms
-    place: int
+    place: int  # of this site among the others, from 0
     epsilon: Mapping[str, Any]
     delta: float
-    spent: float | None
+    spent: float | None  # in all, in the ledger's account, after the request; None without a ledger
 
     def __str__(self) -> str:
         terms, model = self.terms, self.task.model
@@ -470,12 +460,7 @@ def _read(message: bytes) -> Message | SiloError:
 
 
 class LocalLine:
-    """A line to sites in this process.
-
-    Parameters
-    ----------
-    sites : sequence of Site
-    """
+    """A line to sites in this process."""
 
     def __init__(self, sites: Sequence[Site]) -> None:
         self.sites = tuple(sites)

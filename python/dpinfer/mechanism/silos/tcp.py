@@ -136,21 +136,11 @@ def serve(
     sessions: int | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Answer coordinators, one after the other.
+    """Answer coordinators, one after the other, on a socket of :func:`listening` and with a :func:`tls_context`.
+
+    The function stops after `sessions` lines, never by default; `tell` gets a line about each failure.
 
     **Privacy.** The site reads its records, and masks its answers.
-
-    Parameters
-    ----------
-    site : Site
-    server : socket
-        Of :func:`listening`.
-    context : ssl.SSLContext
-        From :func:`tls_context`.
-    sessions : int, optional
-        Number of lines after which to stop; never by default.
-    tell : callable
-        Gets a line about each failure.
     """
     served = 0
     while sessions is None or served < sessions:

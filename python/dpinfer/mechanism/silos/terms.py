@@ -17,6 +17,8 @@ MAX_NUMBERS = 2**20 - 1  # of one pass times sites: the slack for the noise's fi
 class Terms:
     """Public terms of a session.
 
+    Raises TypeError or ValueError if no honest site would be left.
+
     Parameters
     ----------
     n_sites : int
@@ -24,11 +26,6 @@ class Terms:
         How many sites may be lost while the run goes on: it ends if one more is.
     may_collude : int
         Number of sites that may share all their knowledge with the coordinator, at least 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If no honest site would be left.
     """
 
     n_sites: int

@@ -66,6 +66,10 @@ def run_dp_sep(
     case nothing is drawn; once it has started, the mechanism never raises because of a record, and a record whose
     tilted moments are not valid contributes the shared site.
 
+    Raises TypeError or ValueError if an argument is wrong, or the plan's event does not fit the sampling. Raises
+    RecordError if the records cannot be used, or are not those of the interrupted run. Raises CheckpointError if
+    `checkpoint` is of a run with other settings, is in use, or is not a checkpoint.
+
     Parameters
     ----------
     model : GaussianMixture or regression with binary responses
@@ -85,15 +89,6 @@ def run_dp_sep(
         As in :func:`dpinfer.run_dpvi`.
     **options
         Fields of :class:`dpinfer.mechanism.SiteArguments`, such as ``damping=0.1``: they replace those of `settings`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong, or the plan's event does not fit the sampling.
-    RecordError
-        If the records cannot be used, or are not those of the interrupted run.
-    CheckpointError
-        If `checkpoint` is of a run with other settings, is in use, or is not a checkpoint.
 
     Notes
     -----

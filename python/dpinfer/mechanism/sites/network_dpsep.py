@@ -103,12 +103,6 @@ class NetworkSettings:
         docs/dp-sep-network.md.
 
         **Privacy.** Reads no records.
-
-        Parameters
-        ----------
-        n_records : int
-        epsilon : float
-            Positive.
         """
         n_records = check_integer("n_records", n_records, 1)
         signal = n_records * check_interval("epsilon", epsilon, 0.0) / tuning.TUNING.signal
@@ -175,6 +169,9 @@ def run_network_dp_sep(
     contribution is not finite contributes zero.  The noise precision's statistic is a coordinate of the same vector;
     the weights' prior precision is fixed.
 
+    Raises RecordError if the records cannot be used, or are not those of the interrupted run. Raises CheckpointError if
+    `checkpoint` is of a run with other settings, is in use, or is not a checkpoint.
+
     Parameters
     ----------
     model : BayesianNeuralNetwork
@@ -199,13 +196,6 @@ def run_network_dp_sep(
     -------
     NetworkRelease
         :func:`dpinfer.inference.network_posterior` makes predictions of it.
-
-    Raises
-    ------
-    RecordError
-        If the records cannot be used, or are not those of the interrupted run.
-    CheckpointError
-        If `checkpoint` is of a run with other settings, is in use, or is not a checkpoint.
 
     Notes
     -----

@@ -111,6 +111,19 @@ class Records(ABC):
         """Refuse a ledger of the run where the records' places keep their own."""
 
 
+def numbers_alone(y: Any) -> Array:
+    """Return responses as an array of one dimension.
+
+    **Privacy.** Reads the records.
+
+    Raises RecordError if they are not real numbers, one for each record.
+    """
+    values = as_record_array("y", y)
+    if values.dtype.kind not in "fiub" or values.ndim != 1:
+        raise RecordError("y must be a one-dimensional array of real numbers")
+    return values
+
+
 class _ResponsesOf(Records):
     """The responses of other records, wherever their parts are."""
 
@@ -135,10 +148,7 @@ def _responses(source: "RowSource") -> Iterator[Array]:
     for _, response in source.each(lambda *arrays: arrays[:2]):
         if response is None:
             raise RecordError("X must give blocks (X, y), with responses")
-        values = as_record_array("y", response)
-        if values.dtype.kind not in "fiub" or values.ndim != 1:
-            raise RecordError("y must be a one-dimensional array of real numbers")
-        yield values
+        yield numbers_alone(response)
 
 
 class RowSource(Records):
@@ -298,19 +308,14 @@ def open_source(name: str, *arguments: Any, **options: Any) -> Records:
     **Privacy.** Calls the package's own code, which opens the records: it must not read them before a run asks for
     blocks, and a block must depend on its own records alone, as of any :class:`RowSource`.  dpinfer cannot check that.
 
+    Raises TypeError if it gives no Records. Raises ValueError if no package, or more than one, registers the name.
+
     Parameters
     ----------
     name : str
         Among the entry points of ``dpinfer.sources`` (docs/stability.md).
     *arguments, **options
         Arguments of the package's function.
-
-    Raises
-    ------
-    TypeError
-        If it gives no Records.
-    ValueError
-        If no package, or more than one, registers the name.
     """
     if not isinstance(name, str):
         raise TypeError(f"name must be a string, got {type(name).__name__}")

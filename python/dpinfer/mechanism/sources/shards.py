@@ -127,6 +127,8 @@ def rows_of_dask(
 
     **Privacy.** As :class:`ShardedRows`.  The cluster's network must be trusted, or encrypted (Dask's ``Security``).
 
+    Raises BackendUnavailableError without Dask: ``pip install 'dpinfer[dask]'``.
+
     Parameters
     ----------
     client : dask.distributed.Client
@@ -134,11 +136,6 @@ def rows_of_dask(
         One for each shard, such as :func:`dpinfer.mechanism.rows_of_parquet` of a file that the workers can read.
     retries, timeout
         As in :class:`ShardedRows`.
-
-    Raises
-    ------
-    BackendUnavailableError
-        Without Dask: ``pip install 'dpinfer[dask]'``.
     """
     try:
         from distributed import Client

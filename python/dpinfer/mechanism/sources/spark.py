@@ -33,6 +33,9 @@ def rows_of_spark(
     **Privacy.** As :class:`dpinfer.mechanism.ShardedRows`.  The cluster's network must be trusted, or encrypted
     (``spark.network.crypto.enabled``).
 
+    Raises BackendUnavailableError without Spark: ``pip install 'dpinfer[spark]'``. Raises TypeError or ValueError if an
+    argument is wrong, or the frame lacks a column.
+
     Parameters
     ----------
     frame : pyspark.sql.DataFrame
@@ -47,13 +50,6 @@ def rows_of_spark(
         every pass: write a frame that results from a join or a shuffle to files first.
     retries : int
         How often a pass is tried again when its job has failed.
-
-    Raises
-    ------
-    BackendUnavailableError
-        Without Spark: ``pip install 'dpinfer[spark]'``.
-    TypeError, ValueError
-        If an argument is wrong, or the frame lacks a column.
     """
     try:
         from pyspark.sql import DataFrame

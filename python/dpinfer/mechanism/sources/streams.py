@@ -54,6 +54,8 @@ def rows_of_arrays(
 
     **Privacy.** Reads no records until a run does.
 
+    Raises ValueError if the arrays differ in length.
+
     Parameters
     ----------
     X : (N, n_features) or (N,) array
@@ -62,11 +64,6 @@ def rows_of_arrays(
         Sorted: for a run with ``unit=``.
     block_rows : int, optional
         Rows in a block; by default about 2 MB.
-
-    Raises
-    ------
-    ValueError
-        If the arrays differ in length.
     """
     named = {name: item for name, item in (("X", X), ("y", y), ("unit", unit)) if item is not None}
     arrays = tuple(
@@ -88,6 +85,8 @@ def rows_of_npy(X: PathLike, y: PathLike | None = None, *, block_rows: int | Non
 
     **Privacy.** Reads the files' headers with type and shape, and no records before a run.
 
+    Raises OSError if a file cannot be read. Raises ValueError if it holds no such array.
+
     Parameters
     ----------
     X : path-like
@@ -96,13 +95,6 @@ def rows_of_npy(X: PathLike, y: PathLike | None = None, *, block_rows: int | Non
         An array (N,).
     block_rows : int, optional
         Rows in a block; by default about 2 MB.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be read.
-    ValueError
-        If a file holds no such array.
     """
     features, response = NpyFile.opened("X", X), None if y is None else NpyFile.opened("y", y)
     width = features.shape[1] if len(features.shape) == 2 else 1
@@ -122,6 +114,9 @@ def rows_of_csv(
     in them is read: there are no quotes, and a carriage return inside of a line refuses the file, as does a line with
     another number of fields or with content that is not a number.
 
+    Raises OSError if the file cannot be read. Raises ValueError if it lacks a column. Raises BackendUnavailableError
+    without pyarrow: ``pip install 'dpinfer[parquet]'``.
+
     Parameters
     ----------
     path : path-like
@@ -129,15 +124,6 @@ def rows_of_csv(
     features, response
         As of :func:`rows_of_parquet`.
     delimiter : str
-
-    Raises
-    ------
-    OSError
-        If the file cannot be read.
-    ValueError
-        If it lacks a column.
-    BackendUnavailableError
-        Without pyarrow: ``pip install 'dpinfer[parquet]'``.
     """
     _module("pyarrow.csv", "parquet")
     chosen = Columns.of(features, response)
@@ -154,6 +140,9 @@ def rows_of_parquet(
 
     **Privacy.** Reads the files' schemas, and no records until a run does.
 
+    Raises OSError if a file cannot be read. Raises ValueError if one lacks a column. Raises BackendUnavailableError
+    without pyarrow: ``pip install 'dpinfer[parquet]'``.
+
     Parameters
     ----------
     path : path-like or sequence of path-like
@@ -164,15 +153,6 @@ def rows_of_parquet(
         Name of the column of y.
     unit : str, optional
         Name of the column of units, by which the rows are sorted: for a run with ``unit=``.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be read.
-    ValueError
-        If one lacks a column.
-    BackendUnavailableError
-        Without pyarrow: ``pip install 'dpinfer[parquet]'``.
     """
     chosen = Columns.of(features, response, unit)
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
@@ -218,6 +198,9 @@ def rows_of_duckdb(
 
     **Privacy.** Asks for the names of the columns, and for no records until a run does.
 
+    Raises ValueError if the result lacks a column. Raises RecordError if the database or the query cannot be used.
+    Raises BackendUnavailableError without duckdb: ``pip install 'dpinfer[duckdb]'``.
+
     Parameters
     ----------
     database : path-like
@@ -226,15 +209,6 @@ def rows_of_duckdb(
         A SELECT.
     features, response, unit
         As of :func:`rows_of_parquet`.
-
-    Raises
-    ------
-    ValueError
-        If the result lacks a column.
-    RecordError
-        If the database or the query cannot be used.
-    BackendUnavailableError
-        Without duckdb: ``pip install 'dpinfer[duckdb]'``.
     """
     _module("pyarrow", "duckdb")
     wanted, batches = Columns.of(features, response, unit), _DuckdbBatches(os.fspath(database), query)

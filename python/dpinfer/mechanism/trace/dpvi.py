@@ -16,7 +16,8 @@ from dpinfer.mechanism.noise_keys import RandomSource, noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
 from dpinfer.mechanism.records import check_arguments, load_source
 from dpinfer.mechanism.run import Algorithm, check_plan, guarantee_fields, hash_numbers, run_steps
-from dpinfer.mechanism.sums import RowSource, SessionSettings, open_gradients
+from dpinfer.mechanism.sources.row_source import RowSource
+from dpinfer.mechanism.sums.gradients import SessionSettings, open_gradients
 from dpinfer.models import Model
 from dpinfer.models.base import sigmoid, softplus
 from dpinfer.recipes import GradientArguments, GradientOptions, GradientRun, choose_gradient_run
@@ -53,6 +54,9 @@ def run_dpvi(
     plan's numbers.  Bad records are refused before the first step, in which case nothing is drawn; once it has started,
     the mechanism never raises because of a record, and a record with a non-finite gradient contributes zero.
 
+    Raises InsecureReleaseError if `ledger` is given together with an insecure `random_source`. Raises CheckpointError
+    if `checkpoint` names a file that is not a checkpoint, or is damaged.
+
     Parameters
     ----------
     model : GeneralizedLinearModel, ConjugateModel or GradientModel
@@ -87,13 +91,6 @@ def run_dpvi(
     **options
         Fields of :class:`dpinfer.mechanism.GradientArguments`, such as ``max_grad_norm=2.0`` or ``recipe="steady"``:
         they replace those of `settings`.
-
-    Raises
-    ------
-    InsecureReleaseError
-        If `ledger` is given together with an insecure `random_source`.
-    CheckpointError
-        If `checkpoint` names a file that is not a checkpoint, or is damaged.
 
     Notes
     -----

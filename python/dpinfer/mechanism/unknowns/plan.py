@@ -80,6 +80,8 @@ class UnknownPlan:
     **Privacy.** Holds no records.  ``epsilon`` is that of the composition of all; ``fit_epsilon`` is the rest for the
     fit.
 
+    Raises UnfoundedEpsilonError if `epsilon` is below the certified one.
+
     Parameters
     ----------
     parts : UnknownParts
@@ -91,11 +93,6 @@ class UnknownPlan:
     epsilon, delta : float
         Certified for all together.
     accountant : {"pld", "prv", "rdp"}
-
-    Raises
-    ------
-    UnfoundedEpsilonError
-        If `epsilon` is below the certified one.
     """
 
     parts: UnknownParts

@@ -102,6 +102,8 @@ def release_count(
     **Privacy.** Reads the records.  epsilon-differentially private with delta = 0: one record moves the number by 1,
     and gets discrete Laplace noise of scale 1 / epsilon (docs/derivations/unknowns.md).
 
+    Raises RecordError if the records are no array.
+
     Parameters
     ----------
     records : (N,) or (N, d) array, RowSource or ShardedRows
@@ -110,21 +112,13 @@ def release_count(
         In (0, inf).
     adjacency : {"add_remove", "zero_out"}
         Under "replace_one" the number of records is public, and is refused here.
-    ledger : LedgerAccount, optional
-        Charged before the records are looked at, or refused.
-    random_source : RandomSource, optional
-        The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
-        that are marked NOT PRIVATE.
+    ledger, random_source
+        As in :func:`dpinfer.run_dpvi`.
 
     Returns
     -------
     CountRelease
         ``release.n_records`` for a run, and the law of the true number.
-
-    Raises
-    ------
-    RecordError
-        If the records are no array.
 
     Examples
     --------
@@ -192,10 +186,8 @@ def release_bounds(
         Of the lower quantile, in [0.001, 0.4]; the upper one is as far from the other end.  With about 32 /
         (probability N) of epsilon for each draw the cells are near; below that they may lie far outside.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
-    ledger : LedgerAccount, optional
-        Charged before the records are looked at, or refused.
-    random_source : RandomSource, optional
-        As of :func:`release_count`.
+    ledger, random_source
+        As in :func:`dpinfer.run_dpvi`.
 
     Returns
     -------
@@ -295,10 +287,8 @@ def release_categories(
     max_labels : int, optional
         Keep at most this many labels of a column, those with the largest noisy counts.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
-    ledger : LedgerAccount, optional
-        Charged before the records are looked at, or refused.
-    random_source : RandomSource, optional
-        As of :func:`release_count`.
+    ledger, random_source
+        As in :func:`dpinfer.run_dpvi`.
 
     Returns
     -------

@@ -304,48 +304,6 @@ DPINFER_INLINE Vec lane_sums(const Vec (&v)[kLanes]) {
   return r;
 }
 
-// Counts lanes over several vectors; comparisons with NaN are false.
-class LaneCount {
- public:
-#if defined(__GNUC__) && defined(__AVX512F__)
-  DPINFER_INLINE void add_less(const Vec& a, const Vec& b) {
-    total_ += __builtin_popcount(_mm512_cmp_pd_mask(a.part[0], b.part[0], _CMP_LT_OQ));
-  }
-  DPINFER_INLINE void add_less_equal(const Vec& a, const Vec& b) {
-    total_ += __builtin_popcount(_mm512_cmp_pd_mask(a.part[0], b.part[0], _CMP_LE_OQ));
-  }
-  DPINFER_INLINE std::uint32_t total() const { return static_cast<std::uint32_t>(total_); }
-
- private:
-  int total_ = 0;
-#else
-  // A true comparison is a lane of ones, that is -1: subtracting it counts.
-  DPINFER_INLINE void add_less(const Vec& a, const Vec& b) {
-    DPINFER_EACH_PART lanes_ -= as_count(a.part[p] < b.part[p]);
-  }
-  DPINFER_INLINE void add_less_equal(const Vec& a, const Vec& b) {
-    DPINFER_EACH_PART lanes_ -= as_count(a.part[p] <= b.part[p]);
-  }
-  DPINFER_INLINE std::uint32_t total() const {
-#if defined(__GNUC__)
-    std::int64_t sum = 0;
-    for (int i = 0; i < kNativeLanes; ++i) sum += lanes_[i];
-    return static_cast<std::uint32_t>(sum);
-#else
-    return static_cast<std::uint32_t>(lanes_);
-#endif
-  }
-
- private:
-#if defined(__GNUC__)
-  static DPINFER_INLINE NativeInt as_count(const NativeInt& mask) { return mask; }
-#else
-  static DPINFER_INLINE NativeInt as_count(bool hit) { return hit ? -1 : 0; }
-#endif
-  NativeInt lanes_ = {};
-#endif
-};
-
 #undef DPINFER_EACH_PART
 
 }  // namespace dpinfer::DPINFER_SIMD_VARIANT

@@ -51,27 +51,20 @@ struct SimdCopies {
 }  // namespace dpinfer
 
 // In the global namespace of a source file: declares every variant's `name`, a constant of type Table, and defines
-// dpinfer::<name>Copies.
+// <name>Copies.
+#define DPINFER_SIMD_COPY(variant, Table, name) \
+  namespace dpinfer::variant {                  \
+  extern const Table name;                      \
+  }
 #if defined(DPINFER_HAVE_X86_VARIANTS)
-#define DPINFER_SIMD_COPIES(Table, name)                                                        \
-  namespace dpinfer::portable {                                                                 \
-  extern const Table name;                                                                      \
-  }                                                                                             \
-  namespace dpinfer::avx2 {                                                                     \
-  extern const Table name;                                                                      \
-  }                                                                                             \
-  namespace dpinfer::avx512 {                                                                   \
-  extern const Table name;                                                                      \
-  }                                                                                             \
-  namespace dpinfer {                                                                           \
-  static constexpr SimdCopies<Table> name##Copies{&portable::name, &avx2::name, &avx512::name}; \
-  }
+#define DPINFER_SIMD_COPIES(Table, name)                                                                   \
+  DPINFER_SIMD_COPY(portable, Table, name)                                                                 \
+  DPINFER_SIMD_COPY(avx2, Table, name)                                                                     \
+  DPINFER_SIMD_COPY(avx512, Table, name)                                                                   \
+  static constexpr dpinfer::SimdCopies<Table> name##Copies{&dpinfer::portable::name, &dpinfer::avx2::name, \
+                                                           &dpinfer::avx512::name};
 #else
-#define DPINFER_SIMD_COPIES(Table, name)                                              \
-  namespace dpinfer::portable {                                                       \
-  extern const Table name;                                                            \
-  }                                                                                   \
-  namespace dpinfer {                                                                 \
-  static constexpr SimdCopies<Table> name##Copies{&portable::name, nullptr, nullptr}; \
-  }
+#define DPINFER_SIMD_COPIES(Table, name)   \
+  DPINFER_SIMD_COPY(portable, Table, name) \
+  static constexpr dpinfer::SimdCopies<Table> name##Copies{&dpinfer::portable::name, nullptr, nullptr};
 #endif

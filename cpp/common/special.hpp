@@ -11,7 +11,8 @@ namespace dpinfer::DPINFER_SIMD_VARIANT {
 
 inline constexpr double kLn2High = 6.93147180369123816490e-01;  // the upper bits of log 2: k * kLn2High is exact
 inline constexpr double kLn2Low = 1.90821492927058770002e-10;
-inline constexpr double kRoundMagic = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to the nearest integer
+inline constexpr double kRoundMagic = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to the nearest integer ...
+inline constexpr std::uint64_t kRoundBits = 0x4338000000000000ULL;  // ... and leaves its bits in the integer's
 
 // c[0] + c[1] x + ..., by Estrin's scheme: halves are independent, so that the chain of additions is short.
 // `powers` holds x, x^2, x^4, x^8.
@@ -162,6 +163,14 @@ DPINFER_INLINE Vec erfcx(const Vec& z) {
     b1 = b;
   }
   return fused(t, b1, splat(kChebyshev[0]) - b2) / (splat(1.0) + (z + z));
+}
+
+// Phi(x), and exp(-x^2 / 2), of which the density is a multiple.  Beyond 37 the tail is below 1e-299.
+DPINFER_INLINE void normal_cdf(const Vec& x, Vec& below, Vec& gauss) {
+  const Vec magnitude = minimum(absolute(x), splat(37.0)) * splat(0.70710678118654752440);
+  gauss = exp(splat(0.0) - magnitude * magnitude);
+  const Vec tail = splat(0.5) * gauss * erfcx(magnitude);
+  below = select_less(x, splat(0.0), tail, splat(1.0) - tail);
 }
 
 // phi(x) / Phi(x), the inverse Mills ratio of -x.

@@ -15,27 +15,21 @@ using inference::MixtureComponents;
 using inference::PosteriorKernels;
 static_assert(inference::kComponentGroup == static_cast<std::size_t>(kLanes));
 
-constexpr double kRootHalf = 0.70710678118654752440;
-constexpr double kInverseRootTwoPi = 0.39894228040143267794;
-
 void mixture(const MixtureComponents& components, double x, double& below, double& density) {
   const Vec at = splat(x);
-  const Vec one = splat(1.0);
   Vec mass = splat(0.0);
   Vec height = splat(0.0);
   for (std::size_t k = 0; k < components.n_padded; k += kLanes) {
     const Vec weight = load(components.weight + k);
     const Vec inverse = load(components.inverse_scale + k);
-    const Vec z = (at - load(components.mean + k)) * inverse;
-    // Beyond 37 the tail is below 1e-299.
-    const Vec magnitude = minimum(absolute(z), splat(37.0)) * splat(kRootHalf);
-    const Vec gauss = exp(splat(0.0) - magnitude * magnitude);
-    const Vec tail = splat(0.5) * gauss * erfcx(magnitude);
-    mass = fused(weight, select_less(z, splat(0.0), tail, one - tail), mass);
+    Vec own;
+    Vec gauss;
+    normal_cdf((at - load(components.mean + k)) * inverse, own, gauss);
+    mass = fused(weight, own, mass);
     height = fused(weight * inverse, gauss, height);
   }
   below = lane_sum(mass);
-  density = kInverseRootTwoPi * lane_sum(height);
+  density = 0.39894228040143267794 * lane_sum(height);  // 1 / sqrt(2 pi)
 }
 
 // Adds eight nodes from the `first`-th on, and returns the drop of the last of them.

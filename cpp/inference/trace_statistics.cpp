@@ -154,11 +154,9 @@ StatisticsStatus gram_statistics(std::span<const double> positions, std::span<co
       out.xg.size() != k * m || out.gg.size() != m) {
     return StatisticsStatus::kBadShape;
   }
-  std::fill(out.position_mean.begin(), out.position_mean.end(), 0.0);
-  std::fill(out.gradient_mean.begin(), out.gradient_mean.end(), 0.0);
-  std::fill(out.xx.begin(), out.xx.end(), 0.0);
-  std::fill(out.xg.begin(), out.xg.end(), 0.0);
-  std::fill(out.gg.begin(), out.gg.end(), 0.0);
+  for (const std::span<double> cells : {out.position_mean, out.gradient_mean, out.xx, out.xg, out.gg}) {
+    std::fill(cells.begin(), cells.end(), 0.0);
+  }
   double total = 0.0;
   for (std::size_t t = 0; t < steps; ++t) {
     const double w = weights[t];

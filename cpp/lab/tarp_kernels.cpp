@@ -23,6 +23,48 @@ using lab::TarpKernels;
 constexpr std::size_t kGroup = static_cast<std::size_t>(kLanes);
 constexpr std::size_t kGroups = kTarpPass / kGroup;
 
+// Counts lanes over several vectors; comparisons with NaN are false.
+class LaneCount {
+ public:
+#if defined(__GNUC__) && defined(__AVX512F__)
+  DPINFER_INLINE void add_less(const Vec& a, const Vec& b) {
+    total_ += __builtin_popcount(_mm512_cmp_pd_mask(a.part[0], b.part[0], _CMP_LT_OQ));
+  }
+  DPINFER_INLINE void add_less_equal(const Vec& a, const Vec& b) {
+    total_ += __builtin_popcount(_mm512_cmp_pd_mask(a.part[0], b.part[0], _CMP_LE_OQ));
+  }
+  DPINFER_INLINE std::uint32_t total() const { return static_cast<std::uint32_t>(total_); }
+
+ private:
+  int total_ = 0;
+#else
+  // A true comparison is a lane of ones, that is -1: subtracting it counts.
+  DPINFER_INLINE void add_less(const Vec& a, const Vec& b) {
+    for (int p = 0; p < kParts; ++p) lanes_ -= as_count(a.part[p] < b.part[p]);
+  }
+  DPINFER_INLINE void add_less_equal(const Vec& a, const Vec& b) {
+    for (int p = 0; p < kParts; ++p) lanes_ -= as_count(a.part[p] <= b.part[p]);
+  }
+  DPINFER_INLINE std::uint32_t total() const {
+#if defined(__GNUC__)
+    std::int64_t sum = 0;
+    for (int i = 0; i < kNativeLanes; ++i) sum += lanes_[i];
+    return static_cast<std::uint32_t>(sum);
+#else
+    return static_cast<std::uint32_t>(lanes_);
+#endif
+  }
+
+ private:
+#if defined(__GNUC__)
+  static DPINFER_INLINE NativeInt as_count(const NativeInt& mask) { return mask; }
+#else
+  static DPINFER_INLINE NativeInt as_count(bool hit) { return hit ? -1 : 0; }
+#endif
+  NativeInt lanes_ = {};
+#endif
+};
+
 DPINFER_INLINE std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
 
 DPINFER_INLINE void fetch_ahead(const void* address) {
@@ -157,7 +199,7 @@ bool moments(const MomentsBlock& block) {
     const Scalar* draws = origin + s * block.row;
     std::size_t i = 0;
     for (; i + kGroup <= block.length; i += kGroup) {
-      const Vec offset = load(draws + i) - load(origin + i);
+      const Vec offset = load_as_double(draws + i) - load_as_double(origin + i);
       fetch_ahead(draws + block.row + i);
       store(block.mean + i, load(block.mean + i) + offset);
       store(block.squares + i, load(block.squares + i) + offset * offset);

@@ -8,14 +8,11 @@ namespace dpinfer {
 
 std::uint64_t BoundedIntegers::word() {
   if (used_ == kWords) {
-    keystream(kernels_, key_, RandomDomain::subsample, step_, counter_, kBlocks, bytes_);
+    keystream_words(kernels_, key_, RandomDomain::subsample, step_, counter_, kBlocks, words_);
     counter_ += kBlocks;
     used_ = 0;
   }
-  std::uint64_t value = 0;
-  for (std::uint32_t b = 0; b < 8; ++b) value |= static_cast<std::uint64_t>(bytes_[8 * used_ + b]) << (8 * b);
-  ++used_;
-  return value;
+  return words_[used_++];
 }
 
 std::int64_t BoundedIntegers::below(std::int64_t bound) {

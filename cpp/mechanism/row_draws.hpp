@@ -28,7 +28,7 @@ class BoundedIntegers {
   std::uint64_t step_;
   std::uint32_t counter_ = 0;
   std::uint32_t used_ = kWords;
-  std::uint8_t bytes_[kBlocks * kChaChaBlockBytes] = {};
+  std::uint64_t words_[kWords] = {};
 };
 
 // The one row of this step, uniform on [0, n_rows).

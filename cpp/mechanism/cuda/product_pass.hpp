@@ -167,9 +167,7 @@ struct WarpRecords {
   }
 };
 
-// The bits of a sum that rounds to an integer: kRoundBits more than the integer.
-inline constexpr std::uint64_t kRoundBits = 0x4338000000000000ULL;
-
+// The integer that a b rounds to, and kRoundBits.
 DPINFER_DEVICE std::uint64_t shifted_bits(double a, double b) {
   return as_bits(fused({a}, {b}, splat(kRoundMagic))).value;
 }

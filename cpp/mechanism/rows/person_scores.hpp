@@ -26,7 +26,6 @@ struct PersonModel {
   std::int64_t slope;                  // the column whose coefficient varies, -1 where none does
   std::vector<double> nodes, weights;  // of Gauss-Hermite quadrature for the standard normal law
 
-  std::int64_t n_effects() const noexcept { return slope < 0 ? 1 : 2; }
   bool has_scale() const noexcept {
     return family == PersonFamily::gaussian || family == PersonFamily::negative_binomial;
   }

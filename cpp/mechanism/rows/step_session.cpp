@@ -7,14 +7,6 @@
 
 namespace dpinfer {
 
-namespace {
-
-void assign(AlignedVector<double>& target, std::span<const double> source) {
-  target.assign(source.begin(), source.end());
-}
-
-}  // namespace
-
 StepSession::StepSession(const KernelTable& kernels, const Records& records, Likelihood likelihood, bool aligned,
                          double sample_rate, double max_grad_norm, const RandomKey& key, int n_threads)
     : SampledSession(kernels, sample_rate, max_grad_norm, key, n_threads) {
@@ -76,8 +68,8 @@ void StepSession::set_quadrature(std::span<const double> loc, std::span<const do
   task_.n_draws = 0;
   pad_rows(loc, 1, loc_);
   pad_rows(variance, 1, variance_);
-  assign(nodes_, nodes);
-  assign(weights_, weights);
+  nodes_.assign(nodes.begin(), nodes.end());
+  weights_.assign(weights.begin(), weights.end());
   task_.loc = loc_.data();
   task_.variance = variance_.data();
   task_.nodes = nodes_.data();
@@ -92,7 +84,7 @@ void StepSession::set_draws(int n_draws, std::span<const double> draws, std::spa
   task_.n_draws = n_draws;
   pad_rows(draws, n_draws, draws_);
   pad_rows(standard, n_draws, standard_);
-  assign(dispersion_, dispersion);
+  dispersion_.assign(dispersion.begin(), dispersion.end());
   task_.draws = draws_.data();
   task_.standard = standard_.data();
   if (task_.has_dispersion) {

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "common/simd.hpp"
 #include "common/special.hpp"
@@ -71,16 +70,13 @@ struct RowFactors {
   double clip[kRowGroup];
 };
 
-// sums[k] += round(coordinates[r][k] * factors[r]) over `count` rows.  Adding the magic number rounds, and leaves its
-// own bits in the integer: once a row, taken off again.
+// sums[k] += round(coordinates[r][k] * factors[r]) over `count` rows.
 template <int kCount>
 DPINFER_INLINE void add_scaled(int first, int last, int count, int stride, const double* coordinates,
                                const double* factors, std::uint64_t* sums) {
   const int n = kCount > 0 ? kCount : count;
   const Vec magic = splat(kRoundMagic);
-  std::uint64_t magic_bits;
-  std::memcpy(&magic_bits, &kRoundMagic, sizeof magic_bits);
-  const Bits surplus = splat_bits(magic_bits * static_cast<std::uint64_t>(n));
+  const Bits surplus = splat_bits(kRoundBits * static_cast<std::uint64_t>(n));
   for (int k = first; k < last; k += kLanes) {
     Bits sum = load(sums + k) - surplus;
     for (int r = 0; r < n; ++r) {

@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "common/simd.hpp"
 #include "common/special.hpp"
@@ -135,14 +134,11 @@ DPINFER_NOINLINE void narrow_factors(const GradientTask& task, int g, double* co
   }
 }
 
-// sums += round(coordinates * factor), coordinates first ... last - 1.  Adding the magic number rounds, and leaves its
-// own bits in the integer: once a group, taken off again.
+// sums += round(coordinates * factor), coordinates first ... last - 1.
 DPINFER_NOINLINE void narrow_add(int first, int last, int n_groups, const double* coordinates, const double* factor,
                                  std::uint64_t* sums) {
   const Vec magic = splat(kRoundMagic);
-  std::uint64_t magic_bits;
-  std::memcpy(&magic_bits, &kRoundMagic, sizeof magic_bits);
-  const Bits surplus = splat_bits(magic_bits * static_cast<std::uint64_t>(n_groups));
+  const Bits surplus = splat_bits(kRoundBits * static_cast<std::uint64_t>(n_groups));
   for (int k = first; k < last; ++k) {
     const double* source = coordinates + k * kNarrowChunk;
     Bits sum = load(sums + k * kLanes) - surplus;
@@ -166,14 +162,7 @@ void narrow_chunk(const GradientTask& task, const std::int64_t* rows, int count,
   const double* const response = records.response;
   for (int i = 0; i < chunk.n_groups * kLanes; ++i) chunk.y[i] = response[rows[i]];
   for (int g = 0; g < chunk.n_groups; ++g) {
-    if (records.is_float32) {
-      read_columns(static_cast<const float*>(records.features), records.n_rows, records.n_features, rows + g * kLanes,
-                   x);
-    } else {
-      read_columns(static_cast<const double*>(records.features), records.n_rows, records.n_features, rows + g * kLanes,
-                   x);
-    }
-    if (records.has_intercept) store(x + records.n_features * kLanes, splat(1.0));
+    read_columns(records, rows + g * kLanes, x);
     narrow_predictors<kOffset>(task, g, x, coordinates, chunk);
   }
   for (int g = 0; g < chunk.n_groups; ++g) narrow_factors<kOffset>(task, g, coordinates, chunk);

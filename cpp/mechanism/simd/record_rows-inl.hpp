@@ -96,5 +96,16 @@ DPINFER_NOINLINE void read_columns(const Scalar* features, std::int64_t n_rows, 
   }
 }
 
+// The same of records, with the constant behind their features.
+DPINFER_INLINE void read_columns(const Records& records, const std::int64_t* rows, double* x) {
+  const int width = records.n_features;
+  if (records.is_float32) {
+    read_columns(static_cast<const float*>(records.features), records.n_rows, width, rows, x);
+  } else {
+    read_columns(static_cast<const double*>(records.features), records.n_rows, width, rows, x);
+  }
+  if (records.has_intercept) store(x + width * kLanes, splat(1.0));
+}
+
 }  // namespace
 }  // namespace dpinfer::DPINFER_SIMD_VARIANT

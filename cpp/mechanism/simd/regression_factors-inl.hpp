@@ -45,15 +45,6 @@ DPINFER_NOINLINE Vec tabulated(const RegressionTask& task, const double* values,
   return load(place);
 }
 
-// The distribution function of the standard normal, and its density.
-DPINFER_INLINE void normal_cdf(const Vec& x, Vec& below, Vec& density) {
-  const Vec magnitude = minimum(absolute(x), splat(37.0)) * splat(0.70710678118654752440);
-  const Vec gauss = exp(splat(0.0) - magnitude * magnitude);
-  const Vec tail = splat(0.5) * gauss * erfcx(magnitude);
-  below = select_less(x, splat(0.0), tail, splat(1.0) - tail);
-  density = splat(0.39894228040143267794) * gauss;
-}
-
 // The residual of eight records, and the slope of their mean in the linear predictor.
 DPINFER_INLINE void residuals(const RegressionTask& task, const RegressionNumbers& group, Vec& residual, Vec& slope) {
   const Vec& eta = group.predictor;
@@ -75,8 +66,10 @@ DPINFER_INLINE void residuals(const RegressionTask& task, const RegressionNumber
         return;
       }
       Vec p;
-      normal_cdf(eta, p, slope);
+      Vec gauss;
+      normal_cdf(eta, p, gauss);
       residual = group.response - p;
+      slope = splat(0.39894228040143267794) * gauss;
       return;
     }
     case Likelihood::gaussian:

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "common/simd.hpp"
 #include "common/simd_transpose.hpp"
@@ -117,10 +116,7 @@ DPINFER_NOINLINE void add_triangles(const RegressionTask& task, int count, const
   const int pad = task.padded_directions();
   const double* const rows = group.rows;
   const Vec magic = splat(kRoundMagic);
-  std::uint64_t magic_bits;
-  std::memcpy(&magic_bits, &kRoundMagic, sizeof magic_bits);
-  // Adding the magic number rounds, and leaves its own bits in the integer: `n` times, taken off again.
-  const Bits surplus = splat_bits(magic_bits * static_cast<std::uint64_t>(n));
+  const Bits surplus = splat_bits(kRoundBits * static_cast<std::uint64_t>(n));
   // Row i's vector with the diagonal: nothing before it, 1 on it, the root of 2 behind it.
   double steps[2 * kLanes];
   for (int lane = 0; lane < 2 * kLanes; ++lane) steps[lane] = lane < kLanes ? 0.0 : kRootOfTwo;
@@ -203,13 +199,7 @@ DPINFER_NOINLINE void add_sizes(const RegressionTask& task, int count, const Reg
 // Reads eight records feature by feature, into `x`, and whitens them.
 DPINFER_NOINLINE void read_dense_group(const RegressionTask& task, const std::int64_t* listed, double* x,
                                        RegressionGroup& group) {
-  const Records& records = task.records;
-  if (records.is_float32) {
-    read_columns(static_cast<const float*>(records.features), records.n_rows, records.n_features, listed, x);
-  } else {
-    read_columns(static_cast<const double*>(records.features), records.n_rows, records.n_features, listed, x);
-  }
-  if (records.has_intercept) store(x + records.n_features * kLanes, splat(1.0));
+  read_columns(task.records, listed, x);
   whitened_group(task, x, group);
   Vec eta = splat(0.0);
   for (int j = 0; j < task.n_coef; ++j) eta = fused(load(x + j * kLanes), splat(task.loc[j]), eta);

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "common/simd.hpp"
 #include "common/special.hpp"
@@ -36,11 +35,8 @@ void clip_and_add(const GradientTask& task, int count, double* gradients, const 
   store(factors, factor);
   bool clipped = false;
   for (int r = 0; r < count; ++r) clipped = clipped || factors[r] < 1.0;
-  // Adding the magic number rounds, and leaves its own bits in the integer: `count` times, taken off at the end.
   const Vec magic = splat(kRoundMagic);
-  std::uint64_t magic_bits;
-  std::memcpy(&magic_bits, &kRoundMagic, sizeof magic_bits);
-  const Bits surplus = splat_bits(magic_bits * static_cast<std::uint64_t>(count));
+  const Bits surplus = splat_bits(kRoundBits * static_cast<std::uint64_t>(count));
   if (count == kRowGroup && !clipped) {  // the common case; multiplying by 1 would change nothing
     for (int k = 0; k < length; k += kLanes) {
       Bits sum = load(sums + k) - surplus;

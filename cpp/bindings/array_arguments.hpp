@@ -13,6 +13,11 @@
 
 namespace dpinfer::bindings {
 
+using namespace pybind11::literals;
+
+// An argument that is refused where it would have to be converted.
+inline pybind11::arg exact(const char* name) { return pybind11::arg(name).noconvert(); }
+
 // For the definition of every function that draws or adds up records.
 using StandardArithmetic = pybind11::call_guard<FloatEnvironment>;
 

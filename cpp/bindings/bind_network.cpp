@@ -6,16 +6,13 @@ using namespace dpinfer::bindings;
 void bind_network(py::module_& module) {
   py::class_<PyNetworkSession> session(module, "NetworkSession", py::module_local());
   session
-      .def(py::init(&make_network_session), StandardArithmetic(), py::kw_only(), py::arg("features").noconvert(),
-           py::arg("response").noconvert(), py::arg("n_hidden"), py::arg("hidden_scale"), py::arg("output_scale"),
-           py::arg("sample_rate"), py::arg("max_norm"), py::arg("key"), py::arg("n_threads"))
-      .def("set_sites", &network_set_sites, StandardArithmetic(), py::arg("mean").noconvert(),
-           py::arg("variance").noconvert(), py::arg("noise_variance"), py::arg("eta_weight"), py::arg("site_weight"),
-           py::arg("noise_weight"), py::arg("site_norm"), py::arg("noise_limit"))
-      .def("set_gradients", &network_set_gradients, StandardArithmetic(), py::arg("mean").noconvert(),
-           py::arg("variance").noconvert(), py::arg("noise_variance"), py::arg("mean_scale").noconvert(),
-           py::arg("variance_scale").noconvert(), py::arg("noise_weight"))
-      .def("plain_sum", &network_plain_sum, StandardArithmetic(), py::arg("rows").noconvert(), py::arg("max_norm"))
+      .def(py::init(&make_network_session), StandardArithmetic(), py::kw_only(), exact("features"), exact("response"),
+           "n_hidden"_a, "hidden_scale"_a, "output_scale"_a, "sample_rate"_a, "max_norm"_a, "key"_a, "n_threads"_a)
+      .def("set_sites", &network_set_sites, StandardArithmetic(), exact("mean"), exact("variance"), "noise_variance"_a,
+           "eta_weight"_a, "site_weight"_a, "noise_weight"_a, "site_norm"_a, "noise_limit"_a)
+      .def("set_gradients", &network_set_gradients, StandardArithmetic(), exact("mean"), exact("variance"),
+           "noise_variance"_a, exact("mean_scale"), exact("variance_scale"), "noise_weight"_a)
+      .def("plain_sum", &network_plain_sum, StandardArithmetic(), exact("rows"), "max_norm"_a)
       .def_property_readonly("length", [](const PyNetworkSession& self) { return self.session.length(); });
   define_sums(session);
 }

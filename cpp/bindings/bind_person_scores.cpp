@@ -74,10 +74,9 @@ py::array_t<double> scores_of_persons(const PersonModel& model, const Array<doub
 
 void bind_person_scores(py::module_& module) {
   py::class_<PersonModel>(module, "PersonModel", py::module_local())
-      .def(py::init(&make_person_model), py::kw_only(), py::arg("family"), py::arg("max_rows"), py::arg("n_columns"),
-           py::arg("slope"), py::arg("nodes"), py::arg("weights"))
-      .def("scores", &scores_of_persons, StandardArithmetic(), py::kw_only(), py::arg("point").noconvert(),
-           py::arg("truth").noconvert(), py::arg("transform").noconvert(), py::arg("features").noconvert(),
-           py::arg("responses").noconvert() = py::none(), py::arg("seeds").noconvert(), py::arg("stream"),
-           py::arg("n_draws"), py::arg("n_threads") = 1);
+      .def(py::init(&make_person_model), py::kw_only(), "family"_a, "max_rows"_a, "n_columns"_a, "slope"_a, "nodes"_a,
+           "weights"_a)
+      .def("scores", &scores_of_persons, StandardArithmetic(), py::kw_only(), exact("point"), exact("truth"),
+           exact("transform"), exact("features"), exact("responses") = py::none(), exact("seeds"), "stream"_a,
+           "n_draws"_a, "n_threads"_a = 1);
 }

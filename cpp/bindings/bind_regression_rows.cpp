@@ -10,17 +10,16 @@ using namespace dpinfer::bindings;
 
 void bind_partial_sum(py::module_& module) {
   py::class_<PartialSum>(module, "PartialSum", py::module_local())
-      .def(py::init(&make_partial_sum), StandardArithmetic(), py::kw_only(), py::arg("length"), py::arg("max_norm"))
-      .def("add_contributions", &add_contributions, StandardArithmetic(), py::arg("contributions").noconvert(),
-           py::arg("n_threads") = 1, py::arg("scale").noconvert() = py::none())
+      .def(py::init(&make_partial_sum), StandardArithmetic(), py::kw_only(), "length"_a, "max_norm"_a)
+      .def("add_contributions", &add_contributions, StandardArithmetic(), exact("contributions"), "n_threads"_a = 1,
+           exact("scale") = py::none())
       .def(
           "merge",
           [](PartialSum& self, const Array<std::int64_t>& integers) {
             self.merge(flat("integers", integers, self.length()));
           },
-          StandardArithmetic(), py::arg("integers").noconvert())
-      .def("noisy_sum", &partial_noisy_sum, StandardArithmetic(), py::arg("key"), py::arg("step"),
-           py::arg("noise_multiplier"))
+          StandardArithmetic(), exact("integers"))
+      .def("noisy_sum", &partial_noisy_sum, StandardArithmetic(), "key"_a, "step"_a, "noise_multiplier"_a)
       .def_property_readonly("integers",
                              [](const PartialSum& self) {
                                const std::span<const std::int64_t> sum = self.integers();
@@ -33,14 +32,13 @@ void bind_partial_sum(py::module_& module) {
 
 void bind_regression_rows(py::module_& module) {
   py::class_<PyResiduals>(module, "Residuals", py::module_local())
-      .def(py::init(&make_residuals), StandardArithmetic(), py::kw_only(), py::arg("link"), py::arg("loc").noconvert(),
-           py::arg("bound") = std::numeric_limits<double>::infinity(), py::arg("centre").noconvert() = Array<double>(0),
-           py::arg("slope").noconvert() = Array<double>(0), py::arg("first_node") = 0.0, py::arg("spacing") = 1.0);
+      .def(py::init(&make_residuals), StandardArithmetic(), py::kw_only(), "link"_a, exact("loc"),
+           "bound"_a = std::numeric_limits<double>::infinity(), exact("centre") = Array<double>(0),
+           exact("slope") = Array<double>(0), "first_node"_a = 0.0, "spacing"_a = 1.0);
   py::class_<PyRegressionRows> rows(module, "RegressionRows", py::module_local());
-  rows.def(py::init(&make_regression_rows), StandardArithmetic(), py::kw_only(), py::arg("features").noconvert(),
-           py::arg("response").noconvert(), py::arg("intercept"), py::arg("first_row") = 0, py::arg("n_threads") = 1,
-           py::arg("columns").noconvert() = py::none(), py::arg("starts").noconvert() = py::none(),
-           py::arg("n_features") = py::none(), py::arg("weights").noconvert() = py::none())
-      .def("sample", &sample_rows, StandardArithmetic(), py::arg("key"), py::arg("step"), py::arg("sample_rate"));
+  rows.def(py::init(&make_regression_rows), StandardArithmetic(), py::kw_only(), exact("features"), exact("response"),
+           "intercept"_a, "first_row"_a = 0, "n_threads"_a = 1, exact("columns") = py::none(),
+           exact("starts") = py::none(), "n_features"_a = py::none(), exact("weights") = py::none())
+      .def("sample", &sample_rows, StandardArithmetic(), "key"_a, "step"_a, "sample_rate"_a);
   define_passes(rows);
 }

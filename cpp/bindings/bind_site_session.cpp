@@ -105,16 +105,14 @@ std::span<const std::int64_t> rows_of(const PySiteSession& self, const Array<std
 void bind_site_session(py::module_& module) {
   using Doubles = std::span<double>;
   using Self = PySiteSession;
-  module.def("mixture_sites", &mixture_sites, StandardArithmetic(), py::kw_only(), py::arg("contribution"),
-             py::arg("points").noconvert(), py::arg("log_weights").noconvert(), py::arg("covariances").noconvert(),
-             py::arg("max_site_norm"), py::arg("key"), py::arg("n_threads"));
-  module.def("binary_sites", &binary_sites, StandardArithmetic(), py::kw_only(), py::arg("features").noconvert(),
-             py::arg("response").noconvert(), py::arg("intercept"), py::arg("likelihood"), py::arg("nodes").noconvert(),
-             py::arg("weights").noconvert(), py::arg("max_site_norm"), py::arg("key"), py::arg("n_threads"));
+  module.def("mixture_sites", &mixture_sites, StandardArithmetic(), py::kw_only(), "contribution"_a, exact("points"),
+             exact("log_weights"), exact("covariances"), "max_site_norm"_a, "key"_a, "n_threads"_a);
+  module.def("binary_sites", &binary_sites, StandardArithmetic(), py::kw_only(), exact("features"), exact("response"),
+             "intercept"_a, "likelihood"_a, exact("nodes"), exact("weights"), "max_site_norm"_a, "key"_a,
+             "n_threads"_a);
   py::class_<Self> session(module, "SiteSession", py::module_local());
-  session.def("set_state", &set_site_state, StandardArithmetic(), py::kw_only(), py::arg("cavity_loc").noconvert(),
-              py::arg("cavity_cov").noconvert(), py::arg("centre").noconvert(), py::arg("neutral").noconvert(),
-              py::arg("block_weight"));
+  session.def("set_state", &set_site_state, StandardArithmetic(), py::kw_only(), exact("cavity_loc"),
+              exact("cavity_cov"), exact("centre"), exact("neutral"), "block_weight"_a);
   const auto noisy = [&](const char* name, void (SiteSession::*sum)(std::uint64_t, double, Doubles)) {
     session.def(
         name,
@@ -125,7 +123,7 @@ void bind_site_session(py::module_& module) {
           return filled<double>(self.session.length(),
                                 [&](Doubles out) { (self.session.*sum)(step, noise_multiplier, out); });
         },
-        StandardArithmetic(), py::arg("step"), py::arg("noise_multiplier"));
+        StandardArithmetic(), "step"_a, "noise_multiplier"_a);
   };
   noisy("uniform_sum", &SiteSession::uniform_sum);
   noisy("permuted_sum", &SiteSession::permuted_sum);
@@ -140,7 +138,7 @@ void bind_site_session(py::module_& module) {
               self.session.poisson_sum(step, sample_rate, noise_multiplier, out);
             });
           },
-          StandardArithmetic(), py::arg("step"), py::arg("sample_rate"), py::arg("noise_multiplier"))
+          StandardArithmetic(), "step"_a, "sample_rate"_a, "noise_multiplier"_a)
       .def(
           "clipped_poisson_sum",
           [](Self& self, std::uint64_t step, double sample_rate) {
@@ -150,7 +148,7 @@ void bind_site_session(py::module_& module) {
               self.session.clipped_poisson_sum(step, sample_rate, out);
             });
           },
-          StandardArithmetic(), py::arg("step"), py::arg("sample_rate"))
+          StandardArithmetic(), "step"_a, "sample_rate"_a)
       .def(
           "clipped_sum",
           [](Self& self, const Array<std::int64_t>& rows) {
@@ -159,7 +157,7 @@ void bind_site_session(py::module_& module) {
             return filled<std::int64_t>(self.session.length(),
                                         [&](std::span<std::int64_t> out) { self.session.clipped_sum(listed, out); });
           },
-          StandardArithmetic(), py::arg("rows").noconvert())
+          StandardArithmetic(), exact("rows"))
       .def(
           "plain_sum",
           [](Self& self, double max_norm) {
@@ -167,7 +165,7 @@ void bind_site_session(py::module_& module) {
             if (!(max_norm > 0.0)) throw py::value_error("max_norm must be positive");
             return filled<double>(self.session.length(), [&](Doubles out) { self.session.plain_sum(max_norm, out); });
           },
-          StandardArithmetic(), py::arg("max_norm"))
+          StandardArithmetic(), "max_norm"_a)
       .def(
           "contributions",
           [](const Self& self, const Array<std::int64_t>& rows) {
@@ -178,21 +176,21 @@ void bind_site_session(py::module_& module) {
                 filled<double>(rows.size() * length, [&](Doubles span) { self.session.contributions(listed, span); });
             return out.reshape({rows.size(), length});
           },
-          StandardArithmetic(), py::arg("rows").noconvert())
+          StandardArithmetic(), exact("rows"))
       .def(
           "order",
           [](Self& self, std::uint64_t epoch) {
             const auto& order = self.session.order(epoch);
             return py::array_t<std::int64_t>(static_cast<py::ssize_t>(order.size()), order.data());
           },
-          StandardArithmetic(), py::arg("epoch"))
+          StandardArithmetic(), "epoch"_a)
       .def(
           "uniform_row",
           [](const Self& self, std::uint64_t step) {
             check_rows(self);
             return self.session.uniform(step);
           },
-          StandardArithmetic(), py::arg("step"))
+          StandardArithmetic(), "step"_a)
       .def_property_readonly("length", [](const Self& self) { return self.session.length(); })
       .def_property_readonly("lattice_step", [](const Self& self) { return self.session.lattice_step(); });
 }

@@ -106,15 +106,12 @@ void set_map(PyAffineSession& self, const Array<double>& matrix, const Array<dou
 void bind_step_session(py::module_& module) {
   py::class_<PySession> session(module, "StepSession", py::module_local());
   session
-      .def(py::init(&make_session), StandardArithmetic(), py::kw_only(), py::arg("features").noconvert(),
-           py::arg("response").noconvert(), py::arg("likelihood"), py::arg("intercept"), py::arg("aligned"),
-           py::arg("sample_rate"), py::arg("max_grad_norm"), py::arg("key"), py::arg("n_threads"))
-      .def("set_scales", &set_scales, StandardArithmetic(), py::arg("scale").noconvert(), py::arg("offset").noconvert())
-      .def("set_quadrature", &set_quadrature, StandardArithmetic(), py::arg("loc").noconvert(),
-           py::arg("variance").noconvert(), py::arg("nodes").noconvert(), py::arg("weights").noconvert(),
-           py::arg("moments").noconvert())
-      .def("set_draws", &set_draws, StandardArithmetic(), py::arg("draws").noconvert(), py::arg("standard").noconvert(),
-           py::arg("dispersion").noconvert())
+      .def(py::init(&make_session), StandardArithmetic(), py::kw_only(), exact("features"), exact("response"),
+           "likelihood"_a, "intercept"_a, "aligned"_a, "sample_rate"_a, "max_grad_norm"_a, "key"_a, "n_threads"_a)
+      .def("set_scales", &set_scales, StandardArithmetic(), exact("scale"), exact("offset"))
+      .def("set_quadrature", &set_quadrature, StandardArithmetic(), exact("loc"), exact("variance"), exact("nodes"),
+           exact("weights"), exact("moments"))
+      .def("set_draws", &set_draws, StandardArithmetic(), exact("draws"), exact("standard"), exact("dispersion"))
       .def_property_readonly("released_length", [](const PySession& self) { return self.session.length(); });
   define_sums(session);
 }
@@ -122,9 +119,9 @@ void bind_step_session(py::module_& module) {
 void bind_affine_session(py::module_& module) {
   py::class_<PyAffineSession> session(module, "AffineSession", py::module_local());
   session
-      .def(py::init(&make_affine_session), StandardArithmetic(), py::kw_only(), py::arg("statistics").noconvert(),
-           py::arg("length"), py::arg("sample_rate"), py::arg("max_grad_norm"), py::arg("key"), py::arg("n_threads"))
-      .def("set_map", &set_map, StandardArithmetic(), py::arg("matrix").noconvert(), py::arg("offset").noconvert())
+      .def(py::init(&make_affine_session), StandardArithmetic(), py::kw_only(), exact("statistics"), "length"_a,
+           "sample_rate"_a, "max_grad_norm"_a, "key"_a, "n_threads"_a)
+      .def("set_map", &set_map, StandardArithmetic(), exact("matrix"), exact("offset"))
       .def_property_readonly("length", [](const PyAffineSession& self) { return self.session.length(); });
   define_sums(session);
 }

@@ -38,7 +38,7 @@ PYBIND11_MODULE(_cuda, module) {
   module.def("device_count", &device_count);
   module.def("free_bytes", &free_bytes);
   py::class_<PyDeviceRows> rows(module, "DeviceRows", py::module_local());
-  rows.def(py::init(&make_device_rows), StandardArithmetic(), py::kw_only(), py::arg("features").noconvert(),
-           py::arg("response").noconvert(), py::arg("intercept"));
+  rows.def(py::init(&make_device_rows), StandardArithmetic(), py::kw_only(), exact("features"), exact("response"),
+           "intercept"_a);
   define_passes(rows);
 }

@@ -12,7 +12,9 @@
 namespace py = pybind11;
 using namespace dpinfer::inference;
 using dpinfer::bindings::Array;
+using dpinfer::bindings::exact;
 using dpinfer::bindings::flat;
+using namespace pybind11::literals;
 
 namespace {
 
@@ -128,15 +130,12 @@ py::array_t<double> quantiles(const Array<std::int64_t>& offsets, const Array<do
 
 PYBIND11_MODULE(_native, module) {
   module.doc() = "Trace statistics, and the quadrature of the noise-aware posterior.";
-  module.def("trace_statistics", &statistics, py::arg("positions").noconvert(), py::arg("gradients").noconvert(),
-             py::arg("noise_stddev").noconvert(), py::arg("reference").noconvert(), py::arg("boundaries").noconvert(),
-             py::arg("n_threads"));
-  module.def("gram_statistics", &gram, py::arg("positions").noconvert(), py::arg("gradients").noconvert(),
-             py::arg("weights").noconvert(), py::arg("n_threads"));
-  module.def("collapsed_posteriors", &posteriors, py::arg("problems").noconvert(), py::arg("n_threads"));
-  module.def("threads", &dpinfer::resolve_threads, py::arg("requested"));
-  module.def("log_marginal_inflation", &log_marginal_inflation, py::arg("count"), py::arg("residual"));
-  module.def("mixture_quantiles", &quantiles, py::arg("offsets").noconvert(), py::arg("weight").noconvert(),
-             py::arg("mean").noconvert(), py::arg("variance").noconvert(), py::arg("levels").noconvert(),
-             py::arg("standard").noconvert());
+  module.def("trace_statistics", &statistics, exact("positions"), exact("gradients"), exact("noise_stddev"),
+             exact("reference"), exact("boundaries"), "n_threads"_a);
+  module.def("gram_statistics", &gram, exact("positions"), exact("gradients"), exact("weights"), "n_threads"_a);
+  module.def("collapsed_posteriors", &posteriors, exact("problems"), "n_threads"_a);
+  module.def("threads", &dpinfer::resolve_threads, "requested"_a);
+  module.def("log_marginal_inflation", &log_marginal_inflation, "count"_a, "residual"_a);
+  module.def("mixture_quantiles", &quantiles, exact("offsets"), exact("weight"), exact("mean"), exact("variance"),
+             exact("levels"), exact("standard"));
 }

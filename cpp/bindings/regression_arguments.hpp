@@ -267,21 +267,18 @@ void add_sizes(const Rows& self, PartialSum& sum, const PyResiduals& residuals, 
 // What rows of every kind can do.
 template <typename Rows>
 void define_passes(py::class_<Rows>& rows) {
-  rows.def("add_second_moments", &add_second_moments<Rows>, StandardArithmetic(), py::arg("total"), py::kw_only(),
-           py::arg("transform").noconvert(), py::arg("bound"))
-      .def("add_scores", &add_scores<Rows>, StandardArithmetic(), py::arg("total"), py::arg("residuals"), py::kw_only(),
-           py::arg("transform").noconvert(), py::arg("bound"), py::arg("scale_weight") = 0.0,
-           py::arg("scale_unit") = 1.0, py::arg("scale_centre") = 0.0)
-      .def("add_curvature", &add_matrix<RegressionOutput::curvature, Rows>, StandardArithmetic(), py::arg("total"),
-           py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"))
-      .def("add_score_products", &add_matrix<RegressionOutput::squares, Rows>, StandardArithmetic(), py::arg("total"),
-           py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"))
-      .def("add_score_sizes", &add_sizes<RegressionOutput::score_sizes, Rows>, StandardArithmetic(), py::arg("total"),
-           py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"),
-           py::arg("edges").noconvert())
-      .def("add_curvature_sizes", &add_sizes<RegressionOutput::curvature_sizes, Rows>, StandardArithmetic(),
-           py::arg("total"), py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"),
-           py::arg("edges").noconvert())
+  rows.def("add_second_moments", &add_second_moments<Rows>, StandardArithmetic(), "total"_a, py::kw_only(),
+           exact("transform"), "bound"_a)
+      .def("add_scores", &add_scores<Rows>, StandardArithmetic(), "total"_a, "residuals"_a, py::kw_only(),
+           exact("transform"), "bound"_a, "scale_weight"_a = 0.0, "scale_unit"_a = 1.0, "scale_centre"_a = 0.0)
+      .def("add_curvature", &add_matrix<RegressionOutput::curvature, Rows>, StandardArithmetic(), "total"_a,
+           "residuals"_a, py::kw_only(), exact("transform"), "bound"_a)
+      .def("add_score_products", &add_matrix<RegressionOutput::squares, Rows>, StandardArithmetic(), "total"_a,
+           "residuals"_a, py::kw_only(), exact("transform"), "bound"_a)
+      .def("add_score_sizes", &add_sizes<RegressionOutput::score_sizes, Rows>, StandardArithmetic(), "total"_a,
+           "residuals"_a, py::kw_only(), exact("transform"), "bound"_a, exact("edges"))
+      .def("add_curvature_sizes", &add_sizes<RegressionOutput::curvature_sizes, Rows>, StandardArithmetic(), "total"_a,
+           "residuals"_a, py::kw_only(), exact("transform"), "bound"_a, exact("edges"))
       .def_property_readonly("n_coef", &Rows::n_coef);
 }
 

@@ -47,7 +47,7 @@ void define_sums(pybind11::class_<Kept>& kept) {
             return filled<std::int64_t>(self.session.length(),
                                         [&](std::span<std::int64_t> sum) { self.session.clipped_sum(step, sum); });
           },
-          StandardArithmetic(), py::arg("step"))
+          StandardArithmetic(), "step"_a)
       .def(
           "noisy_sum",
           [check_ready](Kept& self, std::uint64_t step, double noise_multiplier) {
@@ -57,7 +57,7 @@ void define_sums(pybind11::class_<Kept>& kept) {
               self.session.noisy_sum(step, noise_multiplier, released);
             });
           },
-          StandardArithmetic(), py::arg("step"), py::arg("noise_multiplier"))
+          StandardArithmetic(), "step"_a, "noise_multiplier"_a)
       .def_property_readonly("effective_rate", [](const Kept& self) { return self.session.effective_rate(); })
       .def_property_readonly("lattice_step", [](const Kept& self) { return self.session.lattice_step(); });
 }

@@ -1,6 +1,8 @@
 """Records in memory, and their checks: once, before anything is spent, and without quoting any of them.
 
-Arrays, sparse matrices, codes of categories, and arrays whose passes are made on a GPU.
+Arrays, sparse matrices, codes of categories, and arrays whose passes are made on a GPU.  A check raises TypeError if
+there are no real numbers, or `y` is missing or superfluous, and RecordError if the records cannot be used: their shapes
+disagree, there is none, a value is not finite, or outside the model's range.  It names no value and no row.
 
 **Privacy.** Under ``zero_out`` a neighbour's record is replaced with one that contributes exactly zero.  A row of zeros
 does not: with an intercept its gradient can be as long as any. So a null record is a row that holds only NaN, and it is
@@ -320,10 +322,7 @@ def check_records(
 
     Under ``zero_out`` null records, NaN in every number, are taken out.
 
-    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
-
-    Raises TypeError if an array does not hold real numbers. Raises RecordError if shapes disagree, there is no record,
-    a value is not finite, or a response is outside the model's range.
+    **Privacy.** Reads the records.
     """
     features = as_record_array("X", X)
     response = as_record_array("y", y)
@@ -343,10 +342,9 @@ def check_rows(
 ) -> tuple[Features | SparseFeatures, npt.NDArray[np.float64]]:
     """Return (X, y) in the form of the passes over regressions: :func:`check_records`, with X sparse if given so.
 
-    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
+    **Privacy.** Reads the records.
 
-    Raises TypeError if an array does not hold real numbers. Raises RecordError if the records cannot be used, or are
-    sparse under ``zero_out``: a sparse row cannot be all NaN.
+    Raises RecordError also if they are sparse under ``zero_out``: a sparse row cannot be all NaN.
     """
     found: Any = records_of(X)
     if "sparse" not in found.demands:
@@ -383,10 +381,7 @@ def _readable(array: npt.NDArray[Any], kind: type[np.floating[Any]]) -> Any:
 def check_alone(model: Any, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> npt.NDArray[np.float64]:
     """Return records without a response, (N,) or (N, n_features), without null records.
 
-    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
-
-    Raises TypeError if the array does not hold real numbers. Raises RecordError if the shape is wrong, there is no
-    record, or a value is not finite or outside the model's range.
+    **Privacy.** Reads the records.
     """
     records = as_record_array("X", X)
     if model.record_form == "values":
@@ -407,10 +402,7 @@ def check_alone(model: Any, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE)
 def load_records(model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Arrays:
     """Return the records of any model as the kernels read them: features and responses, numbers, or rows alone.
 
-    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
-
-    Raises TypeError if `y` is missing or superfluous, or an array does not hold real numbers. Raises RecordError if the
-    records cannot be used.
+    **Privacy.** Reads the records.
     """
     check_arguments(model, y, X)
     if model.record_form == "regression":

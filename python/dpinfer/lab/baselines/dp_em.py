@@ -11,7 +11,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer._surroundings import ProgressCallback
 from dpinfer._validate import check_choice, check_interval, settings_of
 from dpinfer.accounting import Event, LedgerAccount, PrivacyPlan
-from dpinfer.mechanism import RandomSource
+from dpinfer.mechanism import RandomSource, _native
 from dpinfer.mechanism.noise_keys import noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
 from dpinfer.mechanism.records import check_arguments
@@ -245,8 +245,14 @@ class _ExpectationMaximisation(Algorithm[Arrays]):
     def start(self, records: Arrays, control: RunControl, key: bytes) -> None:
         """Open the session, and draw where the means start."""
         self._key = key
-        self._session = site_sums.open_moment_session(
-            self._model, records[0], max_site_norm=self.max_site_norm, key=key, n_threads=control.n_threads
+        self._session = _native.mixture_sites(
+            contribution="moments",
+            points=records[0],
+            log_weights=self._model.log_weights,
+            covariances=self._model.covariances,
+            max_site_norm=self.max_site_norm,
+            key=key,
+            n_threads=control.n_threads,
         )
         loc = start_loc(self._model, self._start, lambda size: site_sums.public_normals(key, _START_STREAM, size))
         self.state = {"next": loc}

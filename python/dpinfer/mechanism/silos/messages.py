@@ -59,12 +59,8 @@ def unpack(message: bytes, model: Model | None = None) -> Message:
 
     Raises SiloError if it is not a message.
     """
-    start = len(_MAGIC) + 8
-    if message[: len(_MAGIC)] != _MAGIC or len(message) < start:
-        raise SiloError("the received bytes are not a message of this protocol")
-    end = start + int.from_bytes(message[len(_MAGIC) : start], "little")
     try:
-        header = json.loads(message[start:end])
+        header, end = _header(message)
         found = _value(header["fields"], memoryview(message)[end:], model)
         return Message(str(header["kind"]), dict(found))
     except SiloError:
@@ -182,14 +178,23 @@ class Transcript:
         self._chain = hashlib.sha256(self._chain + sender.encode() + own).digest()
         self.n_bytes[sender] += len(message)
         if self._path is not None:
-            line = {"from": sender, "kind": _kind_of(message), "bytes": len(message), "sha256": own.hex()}
+            line = {"from": sender, "kind": kind_of(message), "bytes": len(message), "sha256": own.hex()}
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line | {"chain": self.digest}) + "\n")
 
 
-def _kind_of(message: bytes) -> str:
-    start = len(_MAGIC) + 8
+def kind_of(message: bytes) -> str:
+    """Return the kind of a message, whatever the bytes are."""
     try:
-        return str(json.loads(message[start : start + int.from_bytes(message[start - 8 : start], "little")])["kind"])
-    except (ValueError, KeyError, TypeError):
+        return str(_header(message)[0]["kind"])
+    except (SiloError, ValueError, KeyError, TypeError):
         return "not a message"
+
+
+def _header(message: bytes) -> tuple[Any, int]:
+    """Return the header of a message, and where its blobs begin."""
+    start = len(_MAGIC) + 8
+    if message[: len(_MAGIC)] != _MAGIC or len(message) < start:
+        raise SiloError("the received bytes are not a message of this protocol")
+    end = start + int.from_bytes(message[len(_MAGIC) : start], "little")
+    return json.loads(message[start:end]), end

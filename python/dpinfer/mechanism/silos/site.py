@@ -39,12 +39,10 @@ from dpinfer.mechanism.silos.masks import (
     tag,
     to_secret,
 )
-from dpinfer.mechanism.silos.messages import Message, Transcript, asked_of_pass, pack, unpack
+from dpinfer.mechanism.silos.messages import Message, Transcript, asked_of_pass, kind_of, pack, unpack
 from dpinfer.mechanism.silos.terms import MAX_NUMBERS, Terms, epsilon_of_adversaries
-from dpinfer.mechanism.silos.work import NewtonWork, StatisticWork, Task, Work
+from dpinfer.mechanism.silos.work import WORKS, Task, Work
 from dpinfer.models import Model
-
-_WORKS: Mapping[str, Callable[..., Work]] = {"newton": NewtonWork, "statistic": StatisticWork}
 
 
 class SiteTable(Protocol):
@@ -177,15 +175,12 @@ class Site:
         digest = _hash(message)
         if digest == self._last[0]:
             return self._last[1]
-        asked: Message | SiloError = _read(message)
-        if isinstance(asked, Message) and asked.kind == "open":
+        if kind_of(message) == "open":
             self.transcript = Transcript(self._log)
         self.transcript.add("coordinator", message)
         try:
-            if isinstance(asked, SiloError):
-                raise asked
             with standard_arithmetic():
-                reply = self._answer(asked)
+                reply = self._answer(unpack(message))
             self.failure, self._last = None, (digest, reply)
         except Exception as error:
             self.failure = error
@@ -275,9 +270,9 @@ class Site:
     def _task_work(self) -> Work:
         if self._work is None:
             task = self._task
-            if task.kind not in _WORKS:
+            if task.kind not in WORKS:
                 raise SiloError("the task is not one that this version knows")
-            self._work = _WORKS[task.kind](task, n_threads=self._control.n_threads)
+            self._work = WORKS[task.kind](task, n_threads=self._control.n_threads)
         return self._work
 
     def _terms(self) -> Terms:
@@ -308,7 +303,8 @@ class Site:
         if len({*boxes}) != len(boxes) or len({*masks}) != len(masks):
             raise SiloError("the sites' keys must be different")
         # A site with another list of sites cannot open these boxes.
-        state.context = pack("context", opening=_without_place(state.opening), boxes=boxes, masks=masks)
+        common = {key: value for key, value in state.opening.items() if key != "place"}
+        state.context = pack("context", opening=common, boxes=boxes, masks=masks)
         self._tell(f"fingerprint of all sites' keys: {_hash(state.context).hex()[:32]}")
         state.masks = masks
         state.alive = list(range(terms.n_sites))
@@ -446,17 +442,6 @@ def _hash(content: bytes) -> bytes:
 
 def _mask_keys(keys: SiteKeys, n_passes: int) -> bytes:
     return b"".join(public_key(keys.mask_private(index)) for index in range(n_passes))
-
-
-def _without_place(opening: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in opening.items() if key != "place"}
-
-
-def _read(message: bytes) -> Message | SiloError:
-    try:
-        return unpack(message)
-    except SiloError as error:
-        return error
 
 
 class LocalLine:

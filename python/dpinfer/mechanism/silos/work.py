@@ -6,7 +6,7 @@ it leaves the site.  Proof: docs/derivations/silos.md.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -113,7 +113,7 @@ class Work(ABC):
         """Return the query of a pass, in words."""
 
 
-class NewtonWork(Work):
+class _NewtonWork(Work):
     """The passes of a private Newton run."""
 
     def __init__(self, task: Task, *, n_threads: int) -> None:
@@ -126,7 +126,6 @@ class NewtonWork(Work):
         self.adjacency, self.delta = self._plan.adjacency, self._plan.delta
 
     def open(self, X: Any, y: Any) -> None:
-        """Check the records, and keep them."""
         if isinstance(self._model, OwnModel):
             rows = check_records(self._model, X, y, self.adjacency)
             self._records = OwnRecords(*rows, drawn=self._model.has_sampler)
@@ -134,7 +133,6 @@ class NewtonWork(Work):
             self._records = open_records(self._model, X, y, self.adjacency, n_threads=self._n_threads)
 
     def sum(self, index: int, query: bytes, key: bytes, shares: int) -> IntArray:
-        """Return the site's sum of a pass with its share of the noise in it."""
         if self._records is None:
             raise RuntimeError("the records must be opened before they are summed")
         asked = self._query(query)
@@ -145,7 +143,6 @@ class NewtonWork(Work):
         return integers_of_part(total)
 
     def describe(self, index: int, query: bytes) -> str:
-        """Return the query of a pass, in words."""
         asked = self._query(query)
         multiplier = self._plan.noise_multipliers[index]
         return (
@@ -161,7 +158,7 @@ class NewtonWork(Work):
         return found
 
 
-class StatisticWork(Work):
+class _StatisticWork(Work):
     """The one pass of a sufficient statistic, which is short: it uses one thread."""
 
     n_passes = 1
@@ -180,13 +177,11 @@ class StatisticWork(Work):
         self._total: list[int] | None = None
 
     def open(self, X: Any, y: Any) -> None:
-        """Check the records, and add them up."""
         if y is not None:
             raise TypeError(f"y must be None for {type(self._model).__name__}, whose records are X")
         self._total, _ = total_of(X, self._model, self.adjacency, self._lattice)
 
     def sum(self, index: int, query: bytes, key: bytes, shares: int) -> IntArray:
-        """Return the site's totals with its share of the noise in them."""
         if self._total is None:
             raise RuntimeError("the records must be opened before they are summed")
         scale = Fraction(self._lattice.l1_sensitivity) / Fraction(self._epsilon)
@@ -195,5 +190,7 @@ class StatisticWork(Work):
         return np.array(words, dtype=np.uint64).astype(np.int64)
 
     def describe(self, index: int, query: bytes) -> str:
-        """Return the request in words."""
         return f"{', '.join(self._names)}; Laplace noise of scale {self._lattice.scale(self._epsilon):.4g}"
+
+
+WORKS: Mapping[str, Callable[..., Work]] = {"newton": _NewtonWork, "statistic": _StatisticWork}

@@ -380,12 +380,10 @@ def check_network_records(
 ) -> tuple[FloatArray, FloatArray]:
     """Return (X, y), standardised by the model's public scales, as the kernels read them, without null records.
 
-    Without scales in the model, C-contiguous float64 records are not copied.
+    Without scales in the model, C-contiguous float64 records are not copied.  Errors are those of
+    :mod:`dpinfer.mechanism.records`.
 
-    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
-
-    Raises TypeError if an array does not hold real numbers. Raises RecordError if shapes disagree, there is no record,
-    or a value is not finite.
+    **Privacy.** Reads the records.
     """
     features, response = as_record_array("X", X), as_record_array("y", y)
     check_layout(model, features, response)

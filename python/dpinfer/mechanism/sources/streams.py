@@ -130,7 +130,8 @@ def rows_of_csv(
     with Path(path).open(encoding="utf-8", errors="replace", newline="\n") as stream:
         header = [name.strip() for name in stream.readline().removeprefix("\ufeff").strip().split(delimiter)]
     chosen.check(header, public=False)
-    return _of_files(chosen.source(ReadAhead(_CsvBatches(os.fspath(path), chosen.names, delimiter))), path)
+    batches = partial(_csv_batches, os.fspath(path), chosen.names, delimiter)
+    return _of_files(chosen.source(ReadAhead(batches)), path)
 
 
 def rows_of_parquet(
@@ -164,8 +165,8 @@ def rows_of_parquet(
         Path(item).stat()
         header = _quietly(partial(parquet.read_schema, os.fspath(item))).names
         chosen.check(header)
-    source = chosen.source(ReadAhead(_ParquetBatches(tuple(os.fspath(item) for item in paths), chosen.names)))
-    return _of_files(source, *paths)
+    batches = partial(_parquet_batches, tuple(os.fspath(item) for item in paths), chosen.names)
+    return _of_files(chosen.source(ReadAhead(batches)), *paths)
 
 
 def rows_of_arrow(
@@ -337,32 +338,28 @@ def _array(column: Any) -> Array:
     return np.asarray(column.to_numpy() if hasattr(column, "chunks") else column.to_numpy(zero_copy_only=False))
 
 
-@dataclass(frozen=True)
-class _ParquetBatches:
-    paths: tuple[str, ...]
-    columns: tuple[str, ...]
+def _parquet_batches(paths: Sequence[str], columns: tuple[str, ...]) -> Generator[Any, None, None]:
+    parquet = _module("pyarrow.parquet", "parquet")
+    rows = _BATCH_BLOCKS * _block_rows(None, len(columns))
+    for path in paths:
+        layout = _quietly(partial(parquet.read_metadata, path))
+        # Buffered ahead by pyarrow, a file would come to be in memory as a whole.
+        options = {"pre_buffer": False, "buffer_size": _buffer_size(layout, len(columns)), "metadata": layout}
+        with Path(path).open("rb") as stream, parquet.ParquetFile(path, **options) as file:
+            ahead = _ParquetAhead(stream, layout, columns)
+            ahead.announce(2 * rows)
+            for group in range(layout.num_row_groups):
+                for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=list(columns)):
+                    ahead.announce(batch.num_rows)
+                    yield batch
 
-    def __call__(self) -> Generator[Any, None, None]:
-        parquet = _module("pyarrow.parquet", "parquet")
-        rows = _BATCH_BLOCKS * _block_rows(None, len(self.columns))
-        for path in self.paths:
-            layout = _quietly(partial(parquet.read_metadata, path))
-            # Buffered ahead by pyarrow, a file would come to be in memory as a whole.
-            options = {"pre_buffer": False, "buffer_size": self._buffer_size(layout), "metadata": layout}
-            with Path(path).open("rb") as stream, parquet.ParquetFile(path, **options) as file:
-                ahead = _ParquetAhead(stream, layout, self.columns)
-                ahead.announce(2 * rows)
-                for group in range(layout.num_row_groups):
-                    for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=list(self.columns)):
-                        ahead.announce(batch.num_rows)
-                        yield batch
 
-    def _buffer_size(self, layout: Any) -> int:
-        """Return the bytes of a column to read at once: 0 for all of a row group."""
-        groups = map(layout.row_group, range(layout.num_row_groups))
-        if max((group.total_byte_size for group in groups), default=0) <= _MOST_GROUP_BYTES:
-            return 0
-        return min(max(_MOST_GROUP_BYTES // len(self.columns), 2**16), 2**20)
+def _buffer_size(layout: Any, n_columns: int) -> int:
+    """Return the bytes of a column to read at once: 0 for all of a row group."""
+    groups = map(layout.row_group, range(layout.num_row_groups))
+    if max((group.total_byte_size for group in groups), default=0) <= _MOST_GROUP_BYTES:
+        return 0
+    return min(max(_MOST_GROUP_BYTES // n_columns, 2**16), 2**20)
 
 
 class _ParquetAhead:
@@ -388,20 +385,12 @@ class _ParquetAhead:
                 self._group, self._row = self._group + 1, 0
 
 
-@dataclass(frozen=True)
-class _CsvBatches:
-    path: str
-    columns: tuple[str, ...]
-    delimiter: str
-
-    def __call__(self) -> Generator[Any, None, None]:
-        csv, arrow = _module("pyarrow.csv", "parquet"), _module("pyarrow", "parquet")
-        parse = csv.ParseOptions(delimiter=self.delimiter, quote_char=False, newlines_in_values=False)
-        kinds = csv.ConvertOptions(
-            include_columns=list(self.columns), column_types=dict.fromkeys(self.columns, arrow.float64())
-        )
-        with _Lines(self.path) as stream, csv.open_csv(stream, parse_options=parse, convert_options=kinds) as reader:
-            yield from reader
+def _csv_batches(path: str, columns: tuple[str, ...], delimiter: str) -> Generator[Any, None, None]:
+    csv, arrow = _module("pyarrow.csv", "parquet"), _module("pyarrow", "parquet")
+    parse = csv.ParseOptions(delimiter=delimiter, quote_char=False, newlines_in_values=False)
+    kinds = csv.ConvertOptions(include_columns=list(columns), column_types=dict.fromkeys(columns, arrow.float64()))
+    with _Lines(path) as stream, csv.open_csv(stream, parse_options=parse, convert_options=kinds) as reader:
+        yield from reader
 
 
 class _Lines(io.BufferedReader):

@@ -16,7 +16,7 @@ from dpinfer.accounting import Adjacency
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.records import load_records
 from dpinfer.mechanism.sites.state import Cavity, SitePrior
-from dpinfer.models import BayesianNeuralNetwork, GaussianMixture, GeneralizedLinearModel, SiteModel
+from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, SiteModel
 from dpinfer.models.adapters import FRAMEWORK_BLOCK
 
 
@@ -145,12 +145,9 @@ def site_prior(model: SiteModel) -> SitePrior:
 
 
 def check_site_records(model: SiteModel, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> SiteRecords:
-    """Return the records in the kernels' format, without null records.
+    """Return the records in the kernels' format, without null records, or the errors of :func:`load_records`.
 
-    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
-
-    Raises TypeError if an array does not hold real numbers, or `y` is missing or superfluous. Raises RecordError if
-    shapes disagree, there is no record, a value is not finite, or a response is outside of the model's range.
+    **Privacy.** Reads the records.
     """
     features, *response = load_records(model, X, y, adjacency)
     return SiteRecords(np.ascontiguousarray(features, dtype=np.float64), response[0] if response else None)
@@ -215,13 +212,6 @@ def set_cavity(session: _native.SiteSession, cavity: Cavity, block_weight: float
         centre=cavity.centre,
         neutral=cavity.neutral,
         block_weight=block_weight,
-    )
-
-
-def open_moment_session(model: GaussianMixture, points: FloatArray, **common: Any) -> _native.SiteSession:
-    """Return a session whose contributions are a mixture's expected sufficient statistics, for EM."""
-    return _native.mixture_sites(
-        contribution="moments", points=points, log_weights=model.log_weights, covariances=model.covariances, **common
     )
 
 

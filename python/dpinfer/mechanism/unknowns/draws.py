@@ -225,7 +225,8 @@ def draw_bounds(
 
     **Privacy.** Reads the records: see :func:`release_bounds`.
     """
-    share, stream = exact_probability(probability), _FIRST_SELECTION
+    # The fraction that a person means by the number.
+    share, stream = Fraction(probability).limit_denominator(10**6), _FIRST_SELECTION
     bounds = np.empty((len(columns), 2))
     for place, (column, search) in enumerate(zip(columns, searches, strict=True)):
         replace = relation is Adjacency.REPLACE_ONE
@@ -253,11 +254,6 @@ def draw_categories(
         passed = thresholded_counts(counts, epsilon=epsilon, threshold=threshold, replace=replace, key=key, column=name)
         labels[name] = dict(list(passed.items())[:max_labels])
     return labels
-
-
-def exact_probability(probability: float) -> Fraction:
-    """Return a probability as the fraction that a person means by it."""
-    return Fraction(probability).limit_denominator(10**6)
 
 
 def select_least(costs: Sequence[int], *, sensitivity: int, epsilon: float, key: bytes, stream: int) -> int:

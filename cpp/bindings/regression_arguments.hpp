@@ -79,18 +79,12 @@ inline py::array_t<double> partial_noisy_sum(const PartialSum& sum, const py::by
   });
 }
 
-// Where the numbers of sparse rows stand; nothing for dense rows.
-struct SparseArguments {
-  std::optional<Array<std::int32_t>> columns;
-  std::optional<Array<std::int64_t>> starts;
-  std::optional<int> n_features;
-};
-
 // Keeps the caller's arrays alive for as long as they are read.
 struct PyRegressionRows {
   py::array features;
   Array<double> response;
-  SparseArguments sparse;
+  std::optional<Array<std::int32_t>> columns;  // of the numbers of sparse rows, as the next
+  std::optional<Array<std::int64_t>> starts;
   std::optional<Array<double>> weights;
   Records records;
   SampledRows sample;
@@ -99,15 +93,14 @@ struct PyRegressionRows {
   int n_coef() const { return records.n_features + (records.has_intercept ? 1 : 0); }
 };
 
-inline Records rows_of_arguments(const py::array& features, const Array<double>& response,
-                                 const SparseArguments& sparse, bool intercept) {
-  if (!sparse.columns && !sparse.starts && !sparse.n_features) {
-    return regression_records(features, response, intercept);
-  }
-  if (!sparse.columns || !sparse.starts || !sparse.n_features) {
+inline Records rows_of_arguments(const py::array& features, const Array<double>& response, bool intercept,
+                                 const std::optional<Array<std::int32_t>>& columns,
+                                 const std::optional<Array<std::int64_t>>& starts, std::optional<int> n_features) {
+  if (!columns && !starts && !n_features) return regression_records(features, response, intercept);
+  if (!columns || !starts || !n_features) {
     throw py::value_error("columns, starts and n_features must be given together");
   }
-  return sparse_records(features, response, *sparse.columns, *sparse.starts, *sparse.n_features, intercept);
+  return sparse_records(features, response, *columns, *starts, *n_features, intercept);
 }
 
 inline std::span<const double> finite(const char* name, const Array<double>& array, py::ssize_t length) {
@@ -123,8 +116,7 @@ inline PyRegressionRows make_regression_rows(const py::array& features, const Ar
                                              std::optional<Array<std::int32_t>> columns,
                                              std::optional<Array<std::int64_t>> starts, std::optional<int> n_features,
                                              std::optional<Array<double>> weights) {
-  SparseArguments sparse{std::move(columns), std::move(starts), n_features};
-  Records records = rows_of_arguments(features, response, sparse, intercept);
+  Records records = rows_of_arguments(features, response, intercept, columns, starts, n_features);
   if (weights) {
     const std::span<const double> given = finite("weights", *weights, records.n_rows);
     if (std::any_of(given.begin(), given.end(), [](double value) { return value < 0.0; })) {
@@ -136,9 +128,9 @@ inline PyRegressionRows make_regression_rows(const py::array& features, const Ar
   if (first_row < 0 || first_row % kRowBlock != 0 || first_row + records.n_rows > (std::int64_t{1} << 31)) {
     throw py::value_error("first_row must be a multiple of 1024, and rows must be at most 2**31");
   }
-  return {features,           response, std::move(sparse),
-          std::move(weights), records,  {{}, 0, SampleThreshold::from_rate(1.0), records.n_rows, first_row / kRowBlock},
-          n_threads};
+  const SampledRows everything{{}, 0, SampleThreshold::from_rate(1.0), records.n_rows, first_row / kRowBlock};
+  return {features,           response, std::move(columns), std::move(starts),
+          std::move(weights), records,  everything,         n_threads};
 }
 
 inline void sample_rows(PyRegressionRows& self, const py::bytes& key, std::uint64_t step, double sample_rate) {

@@ -38,6 +38,12 @@ struct Axis {
     const double count = std::max(2.0, std::ceil((high - low) / step));
     step = (high - low) / count;
   }
+  // Becomes another range, or the one around both, with the smaller step.
+  void include(const Axis& other, bool first) {
+    low = first ? other.low : std::min(low, other.low);
+    high = first ? other.high : std::max(high, other.high);
+    step = first ? other.step : std::min(step, other.step);
+  }
 };
 
 // Finds the modes and the rectangle around all of them that matters.
@@ -49,20 +55,24 @@ void locate(const Density& density, Axis& y_axis, Axis& w_axis) {
   std::array<double, 3> value{};
   std::array<double, 3> width_w{};
   double best = -std::numeric_limits<double>::infinity();
+  // The highest point of a row, climbed to from that of the row before.
+  double y = 0.0;
+  double step = 0.5;
+  Peak peak{};
+  const auto profile = [&](double w) {
+    const auto row = density.row(w);
+    peak = climb([&](double z) { return density.at(density.column(z), row); }, y, step);
+    y = peak.at;
+    step = 0.5 * peak.width;
+    return peak.value;
+  };
   for (std::size_t i = 0; i < count; ++i) {
-    double y = starts[i];
-    double step = 0.5;
-    const auto profile = [&](double w) {
-      const auto row = density.row(w);
-      const Peak peak = climb([&](double z) { return density.at(density.column(z), row); }, y, step);
-      y = peak.at;
-      step = 0.5 * peak.width;
-      return peak.value;
-    };
+    y = starts[i];
+    step = 0.5;
     if (density.has_inflation()) {
-      const Peak peak = climb(profile, density.start_inflation(), 0.05);
-      mode_w[i] = std::abs(peak.at);
-      width_w[i] = peak.width;
+      const Peak across = climb(profile, density.start_inflation(), 0.05);
+      mode_w[i] = std::abs(across.at);
+      width_w[i] = across.width;
     }
     value[i] = profile(mode_w[i]);
     mode_y[i] = y;
@@ -74,16 +84,8 @@ void locate(const Density& density, Axis& y_axis, Axis& w_axis) {
     if (value[i] <= threshold) continue;
     Axis wide;
     wide.low = wide.high = mode_w[i];
-    double y = mode_y[i];
-    double step = 0.5;
-    Peak peak{};
-    const auto profile = [&](double w) {
-      const auto row = density.row(w);
-      peak = climb([&](double z) { return density.at(density.column(z), row); }, y, step);
-      y = peak.at;
-      step = 0.5 * peak.width;
-      return peak.value;
-    };
+    y = mode_y[i];
+    step = 0.5;
     if (density.has_inflation()) {
       wide.high =
           descend(profile, mode_w[i], 1.0, 3.0 * width_w[i], threshold, std::numeric_limits<double>::infinity());
@@ -106,16 +108,10 @@ void locate(const Density& density, Axis& y_axis, Axis& w_axis) {
         low = descend(slice, peak.at, -1.0, 3.0 * peak.width, threshold, low_limit);
         high = descend(slice, peak.at, 1.0, 3.0 * peak.width, threshold, -low_limit);
       }
-      tall.low = r == 0 ? low : std::min(tall.low, low);
-      tall.high = r == 0 ? high : std::max(tall.high, high);
-      tall.step = r == 0 ? kStepPerWidth * peak.width : std::min(tall.step, kStepPerWidth * peak.width);
+      tall.include({low, high, kStepPerWidth * peak.width}, r == 0);
     }
-    y_axis.low = first ? tall.low : std::min(y_axis.low, tall.low);
-    y_axis.high = first ? tall.high : std::max(y_axis.high, tall.high);
-    y_axis.step = first ? tall.step : std::min(y_axis.step, tall.step);
-    w_axis.low = first ? wide.low : std::min(w_axis.low, wide.low);
-    w_axis.high = first ? wide.high : std::max(w_axis.high, wide.high);
-    w_axis.step = first ? wide.step : std::min(w_axis.step, wide.step);
+    y_axis.include(tall, first);
+    w_axis.include(wide, first);
     first = false;
   }
   // Around the mode softplus(y) bends on a scale of 1, whatever the width of the peak.
@@ -268,33 +264,6 @@ bool gauss_rule(std::span<const double> x, std::span<const double> weight, doubl
   return true;
 }
 
-class Collector {
- public:
-  Collector(const Density& density, CollapsedNodes& nodes) : density_(density), nodes_(nodes) {}
-
-  void add(const Density::Column& column, double inflation, double weight) {
-    const Density::Row row{inflation, 1.0 / inflation, 0.0};
-    double mean = 0.0;
-    double variance = 0.0;
-    density_.optimum(column, row, mean, variance);
-    nodes_.slope.push_back(column.beta);
-    nodes_.inflation.push_back(inflation);
-    nodes_.weight.push_back(weight);
-    nodes_.mean.push_back(mean);
-    nodes_.variance.push_back(variance);
-    sum_ += weight;
-  }
-
-  void normalise() {
-    for (double& weight : nodes_.weight) weight /= sum_;
-  }
-
- private:
-  const Density& density_;
-  CollapsedNodes& nodes_;
-  double sum_ = 0.0;
-};
-
 // Relative spread of nu under the whole table.
 double inflation_spread(const Table& table, double total) {
   const std::size_t ny = table.columns.size();
@@ -314,7 +283,18 @@ void collect(const Density& density, const Table& table, double total, Collapsed
   const std::size_t ny = table.columns.size();
   const std::size_t nw = table.rows.size();
   const double smallest = std::exp(-kPruneDrop);
-  Collector collector(density, nodes);
+  double sum = 0.0;
+  const auto add = [&](const Density::Column& column, double own_inflation, double own_weight) {
+    double mean = 0.0;
+    double variance = 0.0;
+    density.optimum(column, {own_inflation, 1.0 / own_inflation, 0.0}, mean, variance);
+    nodes.slope.push_back(column.beta);
+    nodes.inflation.push_back(own_inflation);
+    nodes.weight.push_back(own_weight);
+    nodes.mean.push_back(mean);
+    nodes.variance.push_back(variance);
+    sum += own_weight;
+  };
   // Everything downstream is smooth in nu: where nu is known well, three nodes per slope say all of it.
   const bool compress = nw > 3 && inflation_spread(table, total) < kNarrowInflation;
   std::vector<double> inflation(nw);
@@ -329,14 +309,14 @@ void collect(const Density& density, const Table& table, double total, Collapsed
     std::array<double, 3> node{};
     std::array<double, 3> share{};
     if (compress && mass > smallest && gauss_rule(inflation, weight, mass, node, share)) {
-      for (std::size_t k = 0; k < 3; ++k) collector.add(table.columns[i], node[k], mass * share[k]);
+      for (std::size_t k = 0; k < 3; ++k) add(table.columns[i], node[k], mass * share[k]);
       continue;
     }
     for (std::size_t r = 0; r < nw; ++r) {
-      if (weight[r] > smallest) collector.add(table.columns[i], inflation[r], weight[r]);
+      if (weight[r] > smallest) add(table.columns[i], inflation[r], weight[r]);
     }
   }
-  collector.normalise();
+  for (double& value : nodes.weight) value /= sum;
 }
 
 void solve(const CollapsedProblem& problem, Table& table, CollapsedNodes& nodes) {

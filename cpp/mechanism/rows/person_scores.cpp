@@ -16,23 +16,13 @@ constexpr std::int64_t kEight = 8;
 // rows.
 constexpr double kStep = 1.4, kReach = 5.5, kLargestStep = 1.2, kMostReach = 40.0, kMostNodes = 200.0;
 
-// Lower factor of a covariance that may be singular.
-void fill_root(PersonPoint& point) noexcept {
-  const double* covariance = point.covariance;
-  const double first = std::sqrt(std::max(covariance[0], 0.0));
-  const double between = first > 0.0 ? covariance[1] / first : 0.0;
-  point.root[0] = first;
-  point.root[1] = between;
-  point.root[2] = std::sqrt(std::max(covariance[2] - between * between, 0.0));
-}
-
+// The covariance may be singular.
 PersonPoint point_of(const PersonParameters& parameters) noexcept {
-  PersonPoint point{};
-  point.coef = parameters.coef.data();
-  point.scale = parameters.scale;
-  std::ranges::copy(parameters.covariance, point.covariance);
-  fill_root(point);
-  return point;
+  const auto& [v0, between, v1] = parameters.covariance;
+  const double first = std::sqrt(std::max(v0, 0.0));
+  const double second = first > 0.0 ? between / first : 0.0;
+  const double third = std::sqrt(std::max(v1 - second * second, 0.0));
+  return {parameters.coef.data(), parameters.scale, {v0, between, v1}, {first, second, third}};
 }
 
 // Even steps as good as Gauss's nodes for a density that is as wide as that of a person with most rows at least.

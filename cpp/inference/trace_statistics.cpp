@@ -25,34 +25,27 @@ void centre_chunk(const TraceView& trace, std::size_t first, std::size_t last, d
   double* xg = rows + kXG * k;
   double* gg = rows + kGG * k;
   std::fill(rows, rows + kTraceFields * k, 0.0);
-  const auto w_at = [&](std::size_t t, std::size_t j) {
-    const double ratio = trace.reference[j] / trace.noise_stddev[varies ? t * k + j : j];
+  const auto squared_ratio = [&](std::size_t j, double stddev) {
+    const double ratio = trace.reference[j] / stddev;
     return ratio * ratio;
   };
-  if (!varies) {
-    for (std::size_t j = 0; j < k; ++j) weight[j] = w_at(0, j);
-  }
+  // Relative to the weight that all steps have in common, where they have one.
+  const auto w_at = [&](std::size_t t, std::size_t j) {
+    return varies ? squared_ratio(j, trace.noise_stddev[t * k + j]) : 1.0;
+  };
   for (std::size_t t = first; t < last; ++t) {
     const double* x = trace.positions.data() + t * k;
     const double* g = trace.gradients.data() + t * k;
-    if (varies) {
-      for (std::size_t j = 0; j < k; ++j) {
-        const double w = w_at(t, j);
-        weight[j] += w;
-        mx[j] += w * x[j];
-        mg[j] += w * g[j];
-      }
-    } else {
-      for (std::size_t j = 0; j < k; ++j) {
-        mx[j] += x[j];
-        mg[j] += g[j];
-      }
+    for (std::size_t j = 0; j < k; ++j) {
+      const double w = w_at(t, j);
+      weight[j] += w;
+      mx[j] += w * x[j];
+      mg[j] += w * g[j];
     }
   }
-  const double count = static_cast<double>(last - first);
   for (std::size_t j = 0; j < k; ++j) {
-    mx[j] /= varies ? weight[j] : count;
-    mg[j] /= varies ? weight[j] : count;
+    mx[j] /= weight[j];
+    mg[j] /= weight[j];
   }
   for (std::size_t t = first; t < last; ++t) {
     const double* x = trace.positions.data() + t * k;
@@ -60,21 +53,15 @@ void centre_chunk(const TraceView& trace, std::size_t first, std::size_t last, d
     for (std::size_t j = 0; j < k; ++j) {
       const double dx = x[j] - mx[j];
       const double dg = g[j] - mg[j];
-      const double wdx = varies ? w_at(t, j) * dx : dx;
-      const double wdg = varies ? w_at(t, j) * dg : dg;
-      xx[j] += wdx * dx;
-      xg[j] += wdx * dg;
-      gg[j] += wdg * dg;
+      const double w = w_at(t, j);
+      xx[j] += w * dx * dx;
+      xg[j] += w * dx * dg;
+      gg[j] += w * dg * dg;
     }
   }
-  if (!varies) {
-    for (std::size_t j = 0; j < k; ++j) {
-      const double w = weight[j];
-      weight[j] = w * count;
-      xx[j] *= w;
-      xg[j] *= w;
-      gg[j] *= w;
-    }
+  for (std::size_t j = 0; !varies && j < k; ++j) {
+    const double w = squared_ratio(j, trace.noise_stddev[j]);
+    for (double* sums : {weight, xx, xg, gg}) sums[j] *= w;
   }
 }
 

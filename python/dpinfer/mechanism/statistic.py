@@ -162,7 +162,9 @@ def run_statistic(
 
     def draw(total: Any, key: bytes) -> tuple[FloatArray, dict[str, Any], bool]:
         if table is not None:
-            return np.array([total[0] + drawn(table, key)], dtype=np.float64), {"noise": said_of(table)}, True
+            # The law is complete, as text, since the weights have more digits than doubles.
+            law = {"law": table.name, "package": table.package, "weights": [str(weight) for weight in table.weights]}
+            return np.array([total[0] + drawn(table, key)], dtype=np.float64), {"noise": law}, True
         if not records.own_noise:
             return lattice.release_total(total, epsilon=epsilon, key=key), {}, True
         sums = np.asarray(total.sum(b"", len(names)) * lattice.step)
@@ -202,11 +204,6 @@ def drawn(table: NoiseTable, key: bytes) -> int:
     """Draw from a table, exactly: a whole number below its total, and where that lies among the sums of its weights."""
     law = (*table.weights[:0:-1], *table.weights)
     return bisect_right(list(accumulate(law)), KeystreamIntegers(key, 0).below(table.total)) - len(table.weights) + 1
-
-
-def said_of(table: NoiseTable) -> dict[str, Any]:
-    """Return the law for the release: complete, as text, since the weights have more digits than doubles."""
-    return {"law": table.name, "package": table.package, "weights": [str(weight) for weight in table.weights]}
 
 
 def _counted(model: ConjugateModel, count: CountRelease, relation: Adjacency) -> int:

@@ -96,8 +96,6 @@ def check_identities(ids: Any, n_rows: int) -> npt.NDArray[Any]:
             raise RecordError("unit must be an array of integers or strings")
         units = units.astype(np.str_)
     check_identity_layout(units, n_rows)
-    if units.dtype.kind not in "iuSU":
-        raise RecordError("unit must be an array of integers or strings")
     return np.asarray(units)
 
 

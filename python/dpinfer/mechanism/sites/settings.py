@@ -106,12 +106,6 @@ def typical_site_norm(model: SiteModel, block_weight: float, quantile: float = 0
     In a contribution the precisions have the weight `block_weight`, which is positive.
 
     **Privacy.** Reads no records: parameters are drawn from the prior, records from the model, with a fixed seed.
-
-    Examples
-    --------
-    >>> from dpinfer.models import GaussianMixture
-    >>> round(typical_site_norm(GaussianMixture(4, 4, covariance=0.25), 0.1, 0.5), 1)
-    3.7
     """
     check_interval("quantile", quantile, 0.0, 1.0)
     rng = np.random.default_rng(_REFERENCE_SEED)

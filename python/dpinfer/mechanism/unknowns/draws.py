@@ -267,11 +267,6 @@ def select_least(costs: Sequence[int], *, sensitivity: int, epsilon: float, key:
     -----
     Rejection: an option drawn uniformly is kept with probability exp(-epsilon (cost - least) / (2 sensitivity)), a
     Bernoulli draw by rational arithmetic (Canonne, Kamath and Steinke 2020).  How long it takes depends on the costs.
-
-    Examples
-    --------
-    >>> select_least([900, 0, 700], sensitivity=1, epsilon=1.0, key=bytes(32), stream=1)
-    1
     """
     source = KeystreamIntegers(key, stream)
     rate = Fraction(epsilon) / (2 * sensitivity)
@@ -285,18 +280,10 @@ def select_least(costs: Sequence[int], *, sensitivity: int, epsilon: float, key:
 def least_threshold(epsilon: float, delta: float, *, replace: bool) -> int:
     """Return the least threshold for which :func:`thresholded_counts` keeps its promise.
 
-    Where `replace`, neighbours differ in one record's label rather than in one record's presence.
+    A label that one record alone has passes t with probability a**(t - 1) / (1 + a), a = exp(-1 / scale).  Where
+    `replace`, neighbours differ in one record's label rather than in one record's presence.
 
     **Privacy.** Reads no records.
-
-    Notes
-    -----
-    A label that one record alone has passes t with probability a**(t - 1) / (1 + a), a = exp(-1 / scale).
-
-    Examples
-    --------
-    >>> least_threshold(1.0, 1e-6, replace=False)
-    15
     """
     moves = 2 if replace else 1
     rate = epsilon / moves
@@ -314,12 +301,8 @@ def thresholded_counts(
 
     **Privacy.** (epsilon, delta)-differentially private for every delta with ``threshold >=
     least_threshold(epsilon, delta, replace=replace)``, when each record has at most one label, and each call with this
-    key another `column`.  The noise has scale 1 / epsilon, or 2 / epsilon where a record may be replaced.  A label that
-    no record has is not looked at.
-
-    Notes
-    -----
-    The noise of a label has its own key, HMAC-SHA-256 of column and label, and does not depend on other labels.
+    key another `column`.  The noise has scale 1 / epsilon, or 2 / epsilon where a record may be replaced; that of a
+    label has its own key, HMAC-SHA-256 of column and label.  A label that no record has is not looked at.
     """
     scale = Fraction(2 if replace else 1) / Fraction(epsilon)
     noisy = {label: count + discrete_laplace(_key(key, column, label), scale, 1)[0] for label, count in counts.items()}

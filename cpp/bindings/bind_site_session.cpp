@@ -92,14 +92,6 @@ void check_state(const PySiteSession& self) {
   if (!self.has_state) throw py::value_error("set_state must be called before a sum");
 }
 
-std::span<const std::int64_t> rows_of(const PySiteSession& self, const Array<std::int64_t>& rows) {
-  const auto listed = flat("rows", rows, rows.size());
-  for (const std::int64_t row : listed) {
-    if (row < 0 || row >= self.session.n_rows()) throw py::value_error("rows must be in range");
-  }
-  return listed;
-}
-
 }  // namespace
 
 void bind_site_session(py::module_& module) {
@@ -153,7 +145,7 @@ void bind_site_session(py::module_& module) {
           "clipped_sum",
           [](Self& self, const Array<std::int64_t>& rows) {
             check_state(self);
-            const auto listed = rows_of(self, rows);
+            const auto listed = listed_rows(rows, self.session.n_rows());
             return filled<std::int64_t>(self.session.length(),
                                         [&](std::span<std::int64_t> out) { self.session.clipped_sum(listed, out); });
           },
@@ -170,7 +162,7 @@ void bind_site_session(py::module_& module) {
           "contributions",
           [](const Self& self, const Array<std::int64_t>& rows) {
             check_state(self);
-            const auto listed = rows_of(self, rows);
+            const auto listed = listed_rows(rows, self.session.n_rows());
             const py::ssize_t length = self.session.length();
             py::array_t<double> out =
                 filled<double>(rows.size() * length, [&](Doubles span) { self.session.contributions(listed, span); });

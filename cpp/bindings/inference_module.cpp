@@ -18,6 +18,10 @@ using namespace pybind11::literals;
 
 namespace {
 
+std::span<double> cells_of(py::array_t<double>& array) {
+  return {array.mutable_data(), static_cast<std::size_t>(array.size())};
+}
+
 py::array_t<double> statistics(const Array<double>& positions, const Array<double>& gradients,
                                const Array<double>& noise_stddev, const Array<double>& reference,
                                const Array<std::int64_t>& boundaries, int n_threads) {
@@ -41,7 +45,7 @@ py::array_t<double> statistics(const Array<double>& positions, const Array<doubl
                         static_cast<std::size_t>(steps),
                         static_cast<std::size_t>(k)};
   py::array_t<double> out({boundaries.size() - 1, static_cast<py::ssize_t>(kTraceFields), k});
-  const std::span<double> cells(out.mutable_data(), static_cast<std::size_t>(out.size()));
+  const std::span<double> cells = cells_of(out);
   StatisticsStatus status{};
   {
     py::gil_scoped_release unlocked;
@@ -59,10 +63,7 @@ py::tuple gram(const Array<double>& positions, const Array<double>& gradients, c
   const py::ssize_t k = positions.shape(1);
   const py::ssize_t m = gradients.shape(1);
   py::array_t<double> mean_x(k), mean_g(m), xx({k, k}), xg({k, m}), gg(m);
-  const auto cells = [](py::array_t<double>& a) {
-    return std::span<double>(a.mutable_data(), static_cast<std::size_t>(a.size()));
-  };
-  const GramOutput out{cells(mean_x), cells(mean_g), cells(xx), cells(xg), cells(gg)};
+  const GramOutput out{cells_of(mean_x), cells_of(mean_g), cells_of(xx), cells_of(xg), cells_of(gg)};
   const auto x = flat("positions", positions, steps * k);
   const auto g = flat("gradients", gradients, steps * m);
   const auto w = flat("weights", weights, steps);
@@ -118,7 +119,7 @@ py::array_t<double> quantiles(const Array<std::int64_t>& offsets, const Array<do
   const auto at = flat("levels", levels, levels.size());
   const auto z = flat("standard", standard, levels.size());
   py::array_t<double> out({static_cast<py::ssize_t>(at.size()), static_cast<py::ssize_t>(mixtures.size())});
-  const std::span<double> found(out.mutable_data(), at.size() * mixtures.size());
+  const std::span<double> found = cells_of(out);
   {
     py::gil_scoped_release unlocked;
     mixture_quantiles(mixtures, at, z, found);

@@ -13,13 +13,8 @@ void bind_mutants(pybind11::module_& module);  // nothing, outside the module of
 
 PYBIND11_MODULE(_native, module) {
   module.doc() = "Private kernels: Poisson sampling, clipped lattice sums and noise.";
-  bind_random_source(module);
-  bind_step_session(module);
-  bind_affine_session(module);
-  bind_network(module);
-  bind_site_session(module);
-  bind_partial_sum(module);
-  bind_person_scores(module);
-  bind_regression_rows(module);
-  bind_mutants(module);
+  for (const auto bind : {bind_random_source, bind_step_session, bind_affine_session, bind_network, bind_site_session,
+                          bind_partial_sum, bind_person_scores, bind_regression_rows, bind_mutants}) {
+    bind(module);
+  }
 }

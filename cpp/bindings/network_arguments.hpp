@@ -1,7 +1,6 @@
 // NetworkSession as Python sees it: every argument is checked again here.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -72,14 +71,6 @@ inline void network_set_gradients(PyNetworkSession& self, const Array<double>& m
   self.session.set_gradients(flat("mean", mean, n), flat("variance", variance, n), noise_variance,
                              flat("mean_scale", mean_scale, n), flat("variance_scale", variance_scale, n),
                              noise_weight);
-}
-
-inline std::span<const std::int64_t> listed_rows(const Array<std::int64_t>& rows, py::ssize_t n_rows) {
-  const std::span<const std::int64_t> list = flat("rows", rows, rows.size());
-  if (!std::all_of(list.begin(), list.end(), [&](std::int64_t row) { return row >= 0 && row < n_rows; })) {
-    throw py::value_error("rows must be numbers of rows");
-  }
-  return list;
 }
 
 inline py::array_t<double> network_plain_sum(PyNetworkSession& self, const Array<std::int64_t>& rows, double max_norm) {

@@ -1,6 +1,7 @@
 // What the bindings of private sums share: checks of public numbers, and results filled without the interpreter's lock.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -21,6 +22,14 @@ inline void check_norm(const char* name, double max_norm) {
   if (!(max_norm >= 1e-30 && max_norm <= 1e30)) {
     throw pybind11::value_error(std::string(name) + " must be in [1e-30, 1e30]");
   }
+}
+
+inline std::span<const std::int64_t> listed_rows(const Array<std::int64_t>& rows, std::int64_t n_rows) {
+  const std::span<const std::int64_t> list = flat("rows", rows, rows.size());
+  if (!std::all_of(list.begin(), list.end(), [&](std::int64_t row) { return row >= 0 && row < n_rows; })) {
+    throw pybind11::value_error("rows must be in range");
+  }
+  return list;
 }
 
 // A new array of `size` numbers, filled by fill(span) with the interpreter's lock released.

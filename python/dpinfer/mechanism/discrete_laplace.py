@@ -14,10 +14,7 @@ _BLOCKS_PER_CALL = 256  # speed only
 
 
 class KeystreamIntegers:
-    """Uniform integers of any size from one ChaCha20 stream of the noise domain, and draws based on them.
-
-    **Privacy.** Reads no records.
-    """
+    """Uniform integers of any size from one ChaCha20 stream of the noise domain, and draws based on them."""
 
     def __init__(self, key: bytes, stream: int) -> None:
         # A stream is read from its start: it serves one object.

@@ -54,10 +54,7 @@ class ReleaseTerms:
 
 
 class PrivateRun:
-    """A run between its charge and its release.
-
-    **Privacy.** Holds the run's key.
-    """
+    """A run between its charge and its release, with its key."""
 
     def __init__(
         self,
@@ -107,10 +104,7 @@ class PrivateRun:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """Read the records: any error of the block, except an interrupt, may depend on them.
-
-        **Privacy.** Errors of every kind come from the reader, which may be a user's own code: the charge stays.
-        """
+        """Keep the charge after any error of the block but an interrupt: it reads records, perhaps by a user's code."""
         try:
             yield
         except KeyboardInterrupt:
@@ -276,10 +270,7 @@ def check_source(source: RandomSource | None) -> RandomSource:
 
 @dataclass(frozen=True, eq=False)
 class RunControl:
-    """Arguments common to all private entry points: ledger, source of randomness, checkpoint.
-
-    **Privacy.** Reads no records.
-    """
+    """Arguments common to all private entry points: ledger, source of randomness, checkpoint."""
 
     source: RandomSource
     ledger: LedgerAccount | None

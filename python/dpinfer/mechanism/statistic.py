@@ -50,10 +50,7 @@ def default_clip(model: GammaExponential, *, epsilon: float, n_records: int) -> 
 
 
 def clipped_information(rate: FloatArray, clip: FloatArray | float, *, epsilon: float, n_records: int) -> FloatArray:
-    """Return the information of noisy clipped waiting times about log(rate): (r dE[S]/dr)**2 / Var(S), any shape.
-
-    **Privacy.** Reads no records.
-    """
+    """Return the information of noisy clipped waiting times about log(rate): (r dE[S]/dr)**2 / Var(S), any shape."""
     product = rate * clip
     tail = np.exp(-product)
     mean = -np.expm1(-product) / rate
@@ -250,10 +247,7 @@ def lattice_of(
 
 
 def total_of(X: Any, model: ConjugateModel, relation: Adjacency, lattice: LatticeSum) -> tuple[list[int], int]:
-    """Return the exact sum over the records of any source, and their number.
-
-    **Privacy.** Reads the records; the result has no noise.
-    """
+    """Return the exact sum over the records of any source, without noise, and their number."""
     parts = records_of(X).each_part(_total_of_part, model, relation, lattice)
     return _add(total for total, _ in parts), total_rows([n_rows for _, n_rows in parts])
 

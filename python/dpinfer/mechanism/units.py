@@ -83,9 +83,7 @@ class Clusters:
 
 
 def check_identities(ids: Any, n_rows: int) -> npt.NDArray[Any]:
-    """Return the units of rows as an array that can be compared.
-
-    **Privacy.** Reads the records; names no value.
+    """Return the units of rows as an array that can be compared; no error names a value.
 
     Raises RecordError if they are no integers or strings, or not one for each row.
     """
@@ -106,9 +104,7 @@ def unit_names(units: npt.NDArray[Any]) -> list[bytes]:
 
 
 def check_identity_layout(ids: Any, n_rows: int | None) -> None:
-    """Refuse identities of a wrong type or shape; objects without a type of their own are checked later.
-
-    **Privacy.** Reads no record.
+    """Refuse identities of a wrong type or shape, without reading them; objects without a type are checked later.
 
     Raises TypeError if they are no array. Raises RecordError if they are not integers or strings, or not one for each
     row, if the number of rows is given.

@@ -112,11 +112,9 @@ class Records(ABC):
 
 
 def numbers_alone(y: Any) -> Array:
-    """Return responses as an array of one dimension.
+    """Return responses as an array.
 
-    **Privacy.** Reads the records.
-
-    Raises RecordError if they are not real numbers, one for each record.
+    Raises RecordError if they are not real numbers in one dimension.
     """
     values = as_record_array("y", y)
     if values.dtype.kind not in "fiub" or values.ndim != 1:

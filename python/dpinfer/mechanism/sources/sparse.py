@@ -19,10 +19,7 @@ _MOST_COLUMNS = 2**31 - 1  # indices of 32 bits
 
 @dataclass(frozen=True, eq=False)
 class SparseFeatures:
-    """Checked features in the kernels' format.
-
-    **Privacy.** Holds the records.
-    """
+    """Checked features, of records, in the kernels' format."""
 
     # (n_values,) float64 or float32: of the first row, in the order of its columns, then of the second, and so on
     values: npt.NDArray[Any]
@@ -66,9 +63,7 @@ def check_width(columns: int, wanted: int) -> None:
 
 
 def of_matrix(matrix: Any) -> SparseFeatures:
-    """Return a sparse matrix of SciPy as the kernels read it.
-
-    **Privacy.** Reads the records, and names no value and no row.
+    """Return a sparse matrix of SciPy as the kernels read it; no error names a value or a row.
 
     Raises TypeError if there are no real numbers. Raises RecordError if its parts do not agree.
     """

@@ -25,10 +25,7 @@ _CACHE_LINE = 64  # bytes, on x86-64 and ARM
 
 @dataclass(frozen=True, eq=False)
 class SessionSettings:
-    """Settings of the sessions of every model.
-
-    **Privacy.** Holds the run's key: it must not leave the mechanism.
-    """
+    """Settings of the sessions of every model, with the run's key: they must not leave the mechanism."""
 
     aligned: bool  # whether only gradients at one draw are summed
     nodes: FloatArray  # nodes, weights: (m,), a Gauss-Hermite rule: E f(Z) = sum(weights * f(nodes)), Z standard normal
@@ -57,10 +54,7 @@ class GradientSession(Protocol):
 
 
 class GlmSession:
-    """Generalised linear models.
-
-    **Privacy.** Holds the records; see :class:`GradientSession`.
-    """
+    """Generalised linear models."""
 
     def __init__(
         self,
@@ -126,10 +120,7 @@ class GlmSession:
 
 
 class ConjugateSession:
-    """Conjugate models, whose gradients are affine in each record's sufficient statistics; the rule is per parameter.
-
-    **Privacy.** Holds the records' statistics; see :class:`GradientSession`.
-    """
+    """Conjugate models: gradients are affine in records' sufficient statistics, and the rule is for each parameter."""
 
     def __init__(self, model: ConjugateModel, records: FloatArray, settings: SessionSettings) -> None:
         self._model = model
@@ -168,11 +159,7 @@ def _aligned(rows: int, columns: int) -> FloatArray:
 
 
 class NumpySession:
-    """Gradients that the model computes.
-
-    **Privacy.** Holds the records; see :class:`dpinfer.mechanism.sums.gradients.GradientSession`.  A record whose
-    gradient is not finite, or cannot be computed, contributes zero.
-    """
+    """Gradients that the model computes: a record's that is not finite, or cannot be computed, contributes zero."""
 
     def __init__(
         self,
@@ -253,10 +240,7 @@ class NumpySession:
 
 
 def open_gradients(model: Model, records: RowSource, settings: SessionSettings) -> GradientSession:
-    """Return a session over checked records, kept in memory or read anew for every step.
-
-    **Privacy.** The session reads the records.
-    """
+    """Return a session over checked records, kept in memory or read anew for every step."""
     if not records.kept:
         return StreamedSession(model, records, settings)
     return _open(model, records.kept, settings)
@@ -281,7 +265,7 @@ class StreamedSession:
     """Records that are read again for every step, a block at a time: memory holds only a step's sample.
 
     **Privacy.** Each step's sample is that of the records in memory, and so is its sum: integer addition does not
-    depend on the source of the rows, which is checked.  See :class:`GradientSession`.
+    depend on the source of the rows, which is checked.
     """
 
     def __init__(self, model: Model, source: RowSource, settings: SessionSettings) -> None:

@@ -115,9 +115,7 @@ def _checked(array: npt.NDArray[Any], n_columns: int) -> npt.NDArray[Any]:
 
 
 def check_ranked(X: Any, n_columns: int) -> None:
-    """Refuse other arguments than arrays of numbers with this many columns; one column may lack the second dimension.
-
-    **Privacy.** Reads no record.
+    """Refuse, before any record is read, what is no array of numbers with so many columns; one may lack its dimension.
 
     Raises TypeError if its type is not one of numbers. Raises RecordError if its shape is another.
     """
@@ -221,10 +219,7 @@ def draw_bounds(
     relation: Adjacency,
     key: bytes,
 ) -> FloatArray:
-    """Return the quantiles of each column, (k, 2), with `epsilon` for one selection.
-
-    **Privacy.** Reads the records: see :func:`release_bounds`.
-    """
+    """Return the quantiles of each column, (k, 2), with `epsilon` for one selection: see :func:`release_bounds`."""
     # The fraction that a person means by the number.
     share, stream = Fraction(probability).limit_denominator(10**6), _FIRST_SELECTION
     bounds = np.empty((len(columns), 2))
@@ -244,10 +239,7 @@ def draw_categories(
     key: bytes,
     max_labels: int | None,
 ) -> dict[str, dict[str, int]]:
-    """Return the labels of each column that pass the threshold, at `epsilon` for each column.
-
-    **Privacy.** Reads the records' counts: see :func:`release_categories`.
-    """
+    """Return the labels of each column that pass the threshold, `epsilon` for each: see :func:`release_categories`."""
     replace = relation is Adjacency.REPLACE_ONE
     labels = {}
     for name, counts in columns.items():
@@ -282,8 +274,6 @@ def least_threshold(epsilon: float, delta: float, *, replace: bool) -> int:
 
     A label that one record alone has passes t with probability a**(t - 1) / (1 + a), a = exp(-1 / scale).  Where
     `replace`, neighbours differ in one record's label rather than in one record's presence.
-
-    **Privacy.** Reads no records.
     """
     moves = 2 if replace else 1
     rate = epsilon / moves

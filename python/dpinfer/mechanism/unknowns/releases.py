@@ -39,10 +39,7 @@ _SHARE = 1.0 - 1e-13  # rounding of a share, one part of an epsilon or delta: pa
 
 
 def resolved_probability(n_records: int | None, epsilon: float) -> float:
-    """Return the lowest useful quantile that draws of `epsilon` each can resolve: 0.1 for an unknown number of records.
-
-    **Privacy.** Public, or released, numbers alone.
-    """
+    """Return the lowest useful quantile that draws of `epsilon` each can resolve: 0.1 if `n_records` is unknown."""
     chosen = tuning.TUNING
     if n_records is None or not epsilon > 0.0:
         return chosen.probability
@@ -81,8 +78,6 @@ def labels_of(values: npt.NDArray[Any] | Sequence[Any]) -> Counter[str]:
 
 def count_labels(name: str, values: Any) -> Counter[str]:
     """Return the counts of a column of labels.
-
-    **Privacy.** Reads the records.
 
     Raises RecordError if it is not one column.
     """

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bindings/array_arguments.hpp"
+#include "bindings/random_key.hpp"
 #include "mechanism/rows/person_scores.hpp"
 
 namespace py = pybind11;
@@ -56,16 +57,13 @@ py::array_t<double> scores_of_persons(const PersonModel& model, const Array<doub
   const double* observed = nullptr;
   if (responses) observed = flat("responses", *responses, n_persons * model.max_rows).data();
   py::array_t<double> result({n_out, n_draws + (responses ? 1 : 0), n_persons});
-  const PersonKernelTable* kernels = person_kernel_table();
-  if (kernels == nullptr) {
-    throw py::value_error("DPINFER_SIMD names a variant that this build or processor does not have");
-  }
+  kernels();  // refuses an unknown variant
   double* found = result.mutable_data();
   const double* rows = aligned_data("features", features);
   {
     py::gil_scoped_release release;
-    person_scores(*kernels, model, at, from, applied, rows, observed, seen.data(), stream, n_draws, n_persons,
-                  n_threads, found);
+    person_scores(*person_kernel_table(), model, at, from, applied, rows, observed, seen.data(), stream, n_draws,
+                  n_persons, n_threads, found);
   }
   return result;
 }

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <stdexcept>
 #include <string>
 
 #include "bindings/array_arguments.hpp"

@@ -1,6 +1,5 @@
 // StepSession and AffineSession as Python sees them: every argument is checked again here, whatever the Python layer
 // has checked.
-#include <cstdint>
 #include <memory>
 #include <string>
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "bindings/array_arguments.hpp"
 #include "bindings/random_key.hpp"

@@ -3,7 +3,6 @@
 
 #include <pybind11/pybind11.h>
 
-#include <cstdlib>
 #include <string>
 #include <string_view>
 

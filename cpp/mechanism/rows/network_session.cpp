@@ -1,7 +1,6 @@
 #include "mechanism/rows/network_session.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 
 namespace dpinfer {

@@ -20,7 +20,6 @@ class StepSession : public SampledSession<StepSession> {
 
   int n_coef() const { return task_.n_coef; }
   bool has_dispersion() const { return task_.has_dispersion; }
-  bool has_raw() const { return task_.has_raw; }
   int length() const { return rows().length(); }
   std::int64_t n_rows() const { return task_.records.n_rows; }
   GlmRows rows() const { return {sum_.kernels(), task_}; }

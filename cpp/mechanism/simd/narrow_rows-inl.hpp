@@ -7,7 +7,6 @@
 // others.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "common/simd.hpp"

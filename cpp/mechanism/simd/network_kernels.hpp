@@ -9,8 +9,6 @@
 // dp-sep-network.md).
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <limits>
 
 namespace dpinfer {

@@ -1,7 +1,6 @@
 // Reading the private rows: into float64, padded, or eight rows feature by feature.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "common/simd.hpp"

@@ -5,8 +5,6 @@
 // known before any of its entries is made: one pass over the triangle rounds and adds.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 

@@ -2,8 +2,6 @@
 // curvatures, each in whitened coordinates z = transform x.
 #pragma once
 
-#include <cstdint>
-
 #include "mechanism/simd/records.hpp"
 
 namespace dpinfer {

@@ -15,16 +15,10 @@ _RECORD = "dpinfer"
 
 
 class FlowerLine:
-    """A line to the client apps of a Flower federation, from within its server app.
+    """A line to the client apps of a Flower federation, from within its server app, whose grid it is given.
 
-    Parameters
-    ----------
-    grid : flwr.serverapp.Grid
-        The grid of a server app.
-    nodes : sequence of int, optional
-        The nodes that are sites; all that are connected by default.
-    timeout : float
-        Seconds for one answer; a node that does not give it is lost for that pass.
+    `nodes` are those that are sites: all that are connected by default.  A node that does not answer within `timeout`
+    seconds is lost for that pass.
     """
 
     def __init__(self, grid: Any, nodes: Sequence[int] | None = None, *, timeout: float = 600.0) -> None:
@@ -50,14 +44,10 @@ class FlowerLine:
 def site_app(make_site: Callable[[Any], Site]) -> Any:
     """Return a Flower client app that answers as a site.
 
-    Flower may answer each message in another process: the site's state is kept in the context of its node.
+    `make_site` gets the app's context, whose ``node_config`` identifies the site, and returns the site.  Flower may
+    answer each message in another process: the site's state is kept in the context of its node.
 
     **Privacy.** The context's state is SECRET: it has the key of the session.
-
-    Parameters
-    ----------
-    make_site : callable
-        Gets the app's context, whose ``node_config`` identifies the site, and returns the site.
     """
     app = _flower("clientapp").ClientApp()
 

@@ -60,15 +60,10 @@ def _receive(line: ssl.SSLSocket) -> bytes:
 
 
 class TcpLine:
-    """A line to sites that listen.  A site that does not answer in time is lost for the rest of the session.
+    """A line to sites that listen at addresses (host, port), with a :func:`tls_context`.
 
-    Parameters
-    ----------
-    addresses : sequence of (host, port)
-    context : ssl.SSLContext
-        From :func:`tls_context`.
-    timeout : float
-        Seconds for one answer: the first may need a curator's consent.
+    A site that does not answer within `timeout` seconds is lost for the rest of the session; its first answer may need
+    a curator's consent.
     """
 
     def __init__(

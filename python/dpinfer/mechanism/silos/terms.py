@@ -18,19 +18,11 @@ class Terms:
     """Public terms of a session.
 
     Raises TypeError or ValueError if no honest site would be left.
-
-    Parameters
-    ----------
-    n_sites : int
-    may_vanish : int
-        How many sites may be lost while the run goes on: it ends if one more is.
-    may_collude : int
-        Number of sites that may share all their knowledge with the coordinator, at least 1.
     """
 
     n_sites: int
-    may_vanish: int = 0
-    may_collude: int = 1
+    may_vanish: int = 0  # so many may be lost while the run goes on: it ends if one more is
+    may_collude: int = 1  # so many may share all their knowledge with the coordinator: at least 1
 
     def __post_init__(self) -> None:
         check_integer("n_sites", self.n_sites, 2, MAX_SITES)

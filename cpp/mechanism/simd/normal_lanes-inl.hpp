@@ -28,12 +28,17 @@ DPINFER_INLINE Vec integer_from_bits(const Bits& bits) {
   return high + high + low;
 }
 
-// log(u) with u in (0, 1] keeps the radius finite; 53 bits reach 8.57 standard deviations.
-DPINFER_INLINE NormalPairs normal_pairs(const Bits& radius_words, const Bits& angle_words) {
+// From words of eight pairs, radius and angle in turn.  The order of the pairs is such that a second exchange puts
+// eight of each result back in turn.  log(u) with u in (0, 1] keeps the radius finite; 53 bits reach 8.57 standard
+// deviations.
+DPINFER_INLINE NormalPairs normal_pairs(const std::uint64_t* words) {
+  Vec radius_words = as_vec(load(words));
+  Vec angle_words = as_vec(load(words + kLanes));
+  exchange<1>(radius_words, angle_words);
   const Vec unit = splat(0x1.0p-53);
   NormalPairs pairs;
-  pairs.u = (integer_from_bits(shift_right<11>(radius_words)) + splat(1.0)) * unit;
-  const Vec turns = integer_from_bits(shift_right<11>(angle_words)) * unit;
+  pairs.u = (integer_from_bits(shift_right<11>(as_bits(radius_words))) + splat(1.0)) * unit;
+  const Vec turns = integer_from_bits(shift_right<11>(as_bits(angle_words))) * unit;
   const Vec log_u = log(pairs.u);
   pairs.radius = square_root(splat(0.0) - (log_u + log_u));  // a difference: the root of -0 would be -0
   cos_sin_turns(turns, pairs.cosine, pairs.sine);
@@ -42,22 +47,9 @@ DPINFER_INLINE NormalPairs normal_pairs(const Bits& radius_words, const Bits& an
   return pairs;
 }
 
-// Words of eight pairs, radius and angle in turn, as eight of each.  The order of the pairs is such that a second
-// exchange puts eight of each result back in turn.
-DPINFER_INLINE void load_pairs(const std::uint64_t* words, Bits& radius_words, Bits& angle_words) {
-  Vec first = as_vec(load(words));
-  Vec second = as_vec(load(words + kLanes));
-  exchange<1>(first, second);
-  radius_words = as_bits(first);
-  angle_words = as_bits(second);
-}
-
 void box_muller(const std::uint64_t* words, std::size_t n_pairs, double* normals) {
   for (std::size_t i = 0; i < 2 * n_pairs; i += 2 * kLanes) {
-    Bits radius_words;
-    Bits angle_words;
-    load_pairs(words + i, radius_words, angle_words);
-    NormalPairs pairs = normal_pairs(radius_words, angle_words);
+    NormalPairs pairs = normal_pairs(words + i);
     exchange<1>(pairs.cosine, pairs.sine);
     store(normals + i, pairs.cosine);
     store(normals + i + kLanes, pairs.sine);
@@ -92,10 +84,7 @@ void round_normals(const std::uint64_t* words, std::size_t n_pairs, double stdde
   const Vec by_slope = splat(stddev * 0x1.03p-53);
   const Vec least = splat(0x1.0p-33);
   for (std::size_t i = 0; i < 2 * n_pairs; i += 2 * kLanes) {
-    Bits radius_words;
-    Bits angle_words;
-    load_pairs(words + i, radius_words, angle_words);
-    const NormalPairs pairs = normal_pairs(radius_words, angle_words);
+    const NormalPairs pairs = normal_pairs(words + i);
     const Vec slope = above_reciprocal(pairs.u * pairs.radius);
     const Vec cosine = absolute(pairs.cosine);
     const Vec sine = absolute(pairs.sine);

@@ -106,18 +106,8 @@ def run_newton(
         counts units.  All rows of a unit are summed before the sum is clipped (docs/derivations/units.md).  The
         release's `n_records` counts rows: ``unit.n_rows(n_records)``.  With :class:`dpinfer.mechanism.Clusters`, and a
         plan with ``clusters=True``, rows are protected, and intervals allow for dependence within clusters.
-    n_threads : int, optional
-        All cores by default.  The release does not depend on it.
-    progress : bool or callable
-        True draws a bar on a terminal; a callable gets (done, total).
-    random_source : RandomSource, optional
-        The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
-        that are marked NOT PRIVATE.
-    ledger : LedgerAccount, optional
-        The data set's account in a :class:`dpinfer.PrivacyLedger`, charged before the records are looked at.
-    checkpoint : path-like or RunCheckpoint, optional
-        Save the state after each pass, and resume from it: the same call after a crash gives the release of one
-        uninterrupted call, bit for bit, for one charge.  The file is SECRET (it holds the key of the noise).
+    n_threads, progress, random_source, ledger, checkpoint
+        As in :func:`dpinfer.run_dpvi`; a checkpoint is saved after each pass.
 
     Raises
     ------

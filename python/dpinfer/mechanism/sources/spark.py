@@ -40,10 +40,8 @@ def rows_of_spark(
     ----------
     frame : pyspark.sql.DataFrame
         With columns of numbers.  The workers need this package too.
-    features : sequence of str
-        Names of the columns of X, in the model's order.
-    response : str, optional
-        Name of the column of y.
+    features, response
+        As of :func:`dpinfer.mechanism.rows_of_parquet`.
     unit : str, optional
         Name of the column of units, for a run with ``unit=``.  The frame is shuffled so that all rows of a unit are in
         one partition, of ``spark.sql.shuffle.partitions``, in the order of the frame.  This order must be the same in

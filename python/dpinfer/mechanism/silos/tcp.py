@@ -4,7 +4,7 @@ import contextlib
 import errno
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -116,11 +116,9 @@ class TcpLine:
         self.close()
 
 
-@contextlib.contextmanager
-def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """Give a socket that listens; port 0 takes a free one."""
-    with socket.create_server((host, port)) as server:
-        yield server
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens, for a ``with`` statement; port 0 takes a free one."""
+    return socket.create_server((host, port))
 
 
 def serve(

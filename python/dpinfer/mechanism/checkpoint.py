@@ -146,7 +146,8 @@ class RunCheckpoint:
 def tag_of_records(key: bytes, records: Iterable[npt.NDArray[Any]]) -> bytes:
     """Return a keyed hash of the records, as the kernels read them: types, shapes and bytes.
 
-    **Privacy.** Without `key` the tag is a random number; with `key` one can test guesses of the whole data set.
+    **Privacy.** Reads the records.  Without `key` the tag is a random number; with `key` one can test guesses of the
+    whole data set.
     """
     digest = hashlib.blake2b(key=key, digest_size=_SECRET_BYTES)
     for array in records:
@@ -227,7 +228,10 @@ def _secret(text: str) -> bytes:
 
 
 def begun(record: RunRecord, key: bytes, records: Iterable[npt.NDArray[Any]]) -> RunRecord:
-    """Read the records, and return the record of a run before it draws: bound to them, it cannot be cancelled."""
+    """Return the record of a run before it draws, bound to its records: it can no longer be cancelled.
+
+    **Privacy.** Reads the records.
+    """
     tag_key = os.urandom(_SECRET_BYTES)
     return replace(record, key=key, tag_key=tag_key, tag=tag_of_records(tag_key, records), token=None)
 

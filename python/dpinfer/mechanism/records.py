@@ -114,7 +114,10 @@ class HeldRows(Records):
         return int(self._X.shape[0])
 
     def sparse(self) -> SparseFeatures:
-        """Return a sparse matrix as the kernels read it."""
+        """Return a sparse matrix as the kernels read it.
+
+        **Privacy.** Reads the records.
+        """
         return of_matrix(self._X)
 
     def to_gpu(self) -> Records:
@@ -316,6 +319,8 @@ def check_records(
     """Return (X, y) as the kernels read them, without a copy when X is C-contiguous float64 or float32.
 
     Under ``zero_out`` null records, NaN in every number, are taken out.
+
+    **Privacy.** Reads the records.
     """
     features = as_record_array("X", X)
     response = as_record_array("y", y)
@@ -334,6 +339,8 @@ def check_rows(
     model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
 ) -> tuple[Features | SparseFeatures, npt.NDArray[np.float64]]:
     """Return (X, y) in the form of the passes over regressions: :func:`check_records`, with X sparse if given so.
+
+    **Privacy.** Reads the records.
 
     Raises RecordError also if they are sparse under ``zero_out``: a sparse row cannot be all NaN.
     """
@@ -370,7 +377,10 @@ def _readable(array: npt.NDArray[Any], kind: type[np.floating[Any]]) -> Any:
 
 
 def check_alone(model: Any, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> npt.NDArray[np.float64]:
-    """Return records without a response, (N,) or (N, n_features), without null records."""
+    """Return records without a response, (N,) or (N, n_features), without null records.
+
+    **Privacy.** Reads the records.
+    """
     records = as_record_array("X", X)
     if model.record_form == "values":
         check_values(records, type(model).__name__)
@@ -388,7 +398,10 @@ def check_alone(model: Any, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE)
 
 
 def load_records(model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Arrays:
-    """Return the records of any model as the kernels read them: features and responses, numbers, or rows alone."""
+    """Return the records of any model as the kernels read them: features and responses, numbers, or rows alone.
+
+    **Privacy.** Reads the records.
+    """
     check_arguments(model, y, X)
     if model.record_form == "regression":
         return check_records(model, X, y, adjacency)

@@ -247,7 +247,10 @@ def lattice_of(
 
 
 def total_of(X: Any, model: ConjugateModel, relation: Adjacency, lattice: LatticeSum) -> tuple[list[int], int]:
-    """Return the exact sum over the records of any source, without noise, and their number."""
+    """Return the exact sum over the records of any source, and their number.
+
+    **Privacy.** Reads the records; the result has no noise.
+    """
     parts = records_of(X).each_part(_total_of_part, model, relation, lattice)
     return _add(total for total, _ in parts), total_rows([n_rows for _, n_rows in parts])
 

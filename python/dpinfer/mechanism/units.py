@@ -83,7 +83,9 @@ class Clusters:
 
 
 def check_identities(ids: Any, n_rows: int) -> npt.NDArray[Any]:
-    """Return the units of rows as an array that can be compared; no error names a value.
+    """Return the units of rows as an array that can be compared.
+
+    **Privacy.** Reads the records; names no value.
 
     Raises RecordError if they are no integers or strings, or not one for each row.
     """

@@ -96,6 +96,8 @@ class Work(ABC):
     def open(self, X: Any, y: Any) -> None:
         """Check the records, and keep them.
 
+        **Privacy.** Reads the records.
+
         Raises RecordError or TypeError if they cannot be used.
         """
 

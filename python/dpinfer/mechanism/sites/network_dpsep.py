@@ -380,8 +380,9 @@ def check_network_records(
 ) -> tuple[FloatArray, FloatArray]:
     """Return (X, y), standardised by the model's public scales, as the kernels read them, without null records.
 
-    Without scales in the model, C-contiguous float64 records are not copied.  Errors are those of
-    :mod:`dpinfer.mechanism.records`.
+    Without scales in the model, C-contiguous float64 records are not copied.
+
+    **Privacy.** Reads the records.  Errors are those of :mod:`dpinfer.mechanism.records`.
     """
     features, response = as_record_array("X", X), as_record_array("y", y)
     check_layout(model, features, response)

@@ -63,7 +63,9 @@ def check_width(columns: int, wanted: int) -> None:
 
 
 def of_matrix(matrix: Any) -> SparseFeatures:
-    """Return a sparse matrix of SciPy as the kernels read it; no error names a value or a row.
+    """Return a sparse matrix of SciPy as the kernels read it.
+
+    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
     Raises TypeError if there are no real numbers. Raises RecordError if its parts do not agree.
     """

@@ -240,7 +240,10 @@ class NumpySession:
 
 
 def open_gradients(model: Model, records: RowSource, settings: SessionSettings) -> GradientSession:
-    """Return a session over checked records, kept in memory or read anew for every step."""
+    """Return a session over checked records, kept in memory or read anew for every step.
+
+    **Privacy.** The session reads the records.
+    """
     if not records.kept:
         return StreamedSession(model, records, settings)
     return _open(model, records.kept, settings)

@@ -142,7 +142,10 @@ def site_prior(model: SiteModel) -> SitePrior:
 
 
 def check_site_records(model: SiteModel, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> SiteRecords:
-    """Return the records in the kernels' format, without null records, or the errors of :func:`load_records`."""
+    """Return the records in the kernels' format, without null records, or the errors of :func:`load_records`.
+
+    **Privacy.** Reads the records.
+    """
     features, *response = load_records(model, X, y, adjacency)
     return SiteRecords(np.ascontiguousarray(features, dtype=np.float64), response[0] if response else None)
 
@@ -217,7 +220,10 @@ def public_normals(key: bytes, stream: int, size: int) -> FloatArray:
 def open_network_session(
     features: FloatArray, response: FloatArray, *, scales: tuple[float, float], **settings: Any
 ) -> _native.NetworkSession:
-    """Return a compiled session; `scales` are the public scales of the hidden and the output weights."""
+    """Return a compiled session; `scales` are the public scales of the hidden and the output weights.
+
+    **Privacy.** The session reads the records.
+    """
     hidden, output = scales
     return _native.NetworkSession(
         features=features, response=response, hidden_scale=hidden, output_scale=output, **settings

@@ -219,7 +219,10 @@ def draw_bounds(
     relation: Adjacency,
     key: bytes,
 ) -> FloatArray:
-    """Return the quantiles of each column, (k, 2), with `epsilon` for one selection: see :func:`release_bounds`."""
+    """Return the quantiles of each column, (k, 2), with `epsilon` for one selection.
+
+    **Privacy.** Reads the records: see :func:`release_bounds`.
+    """
     # The fraction that a person means by the number.
     share, stream = Fraction(probability).limit_denominator(10**6), _FIRST_SELECTION
     bounds = np.empty((len(columns), 2))
@@ -239,7 +242,10 @@ def draw_categories(
     key: bytes,
     max_labels: int | None,
 ) -> dict[str, dict[str, int]]:
-    """Return the labels of each column that pass the threshold, `epsilon` for each: see :func:`release_categories`."""
+    """Return the labels of each column that pass the threshold, at `epsilon` for each column.
+
+    **Privacy.** Reads the records' counts: see :func:`release_categories`.
+    """
     replace = relation is Adjacency.REPLACE_ONE
     labels = {}
     for name, counts in columns.items():

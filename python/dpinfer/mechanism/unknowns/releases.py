@@ -79,6 +79,8 @@ def labels_of(values: npt.NDArray[Any] | Sequence[Any]) -> Counter[str]:
 def count_labels(name: str, values: Any) -> Counter[str]:
     """Return the counts of a column of labels.
 
+    **Privacy.** Reads the records.
+
     Raises RecordError if it is not one column.
     """
     return labels_of(as_values(name, values))

@@ -313,12 +313,23 @@ def test_the_last_round_alone_says_how_large_second_moments_are(rng):
         assert scores.stddev == release.moment_stddev[-1]
 
 
-def test_the_stated_error_counts_normal_laws_where_directions_are_hidden(rng, monkeypatch):
-    release, _ = simulated_release(rng, 2, epsilon=0.3, n_records=300, correlation=0.999)
-    monkeypatch.setattr(tuning, "TUNING", dataclasses.replace(tuning.TUNING, few=1))
-    with pytest.raises(NumericalError, match="at most 60"):
+@pytest.mark.parametrize(("many", "epsilon"), [({"many_weights": 1}, 0.3), ({"few": 1}, 0.03)])
+def test_the_stated_error_counts_normal_laws_where_directions_are_hidden(rng, monkeypatch, many, epsilon):
+    release, _ = simulated_release(rng, 2, epsilon=epsilon, n_records=300, correlation=0.999)
+    monkeypatch.setattr(tuning, "TUNING", dataclasses.replace(tuning.TUNING, **many))
+    with pytest.raises(NumericalError, match="taken for normal: intervals may be much too narrow"):
         dpi.noise_aware_posterior(release, fallback=False)
-    assert dpi.noise_aware_posterior(release, check_convergence=False).diagnostics.mcse.min() >= 0.6
+    assert dpi.noise_aware_posterior(release, check_convergence=False).diagnostics.mcse.min() >= 1.0
+
+
+def test_batches_are_independent_and_sets_within_them_too(rng):
+    """Of means whose sets vary by 1 the error is that of as many means as there are sets in all batches."""
+    batches, sets, each = 8, 16, 4
+    of_set = rng.standard_normal((batches, 1, sets, 1))
+    mean = np.broadcast_to(of_set, (batches, each, sets, 1)).reshape(-1, 1)
+    error = mixture_error(mean, np.full_like(mean, 1e4), sets, batches)
+    # So wide normal laws have the mean's error at both quantiles: 95.5% of chi-squared ratios are within 12.5%.
+    assert error.quantile[0] * 100.0 * np.sqrt(batches * sets) == pytest.approx(1.0, abs=0.2)
 
 
 def test_the_number_of_draws_that_are_asked_for_changes_nothing(rng):

@@ -29,7 +29,7 @@ _LEAST = 1e-3  # moves a posterior's variance by a millionth of the least that s
 _FINE = 40  # parts of an interval of a grid
 # Log of the mass that is left out; share of even proposals; factor of standard deviations; share beyond the outer
 # offsets; bisections; proposals for a draw; tolerance.
-_NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED = 9.0, 0.05, 1.05, 0.003, 30, 2
+_NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED, _MADE = 9.0, 0.05, 1.05, 0.003, 30, 8, 2
 _DEAD = 60.0  # log of a weight that no draw has: nothing more is computed for it; tolerance
 _LEAST_LOG = 600.0  # of a power of a density, which steps are divided by: tolerance
 
@@ -79,6 +79,9 @@ class MomentsLaw:
         self.eigenvalues, self.basis = np.linalg.eigh(noisy)
         self.noise, self.scores = stddev**2, scores
         d, chosen = len(noisy), tuning.TUNING
+        # In so many directions, the first, M may have negative eigenvalues: others exceed the norm of the noise by two
+        # standard deviations.
+        self.hidden = int(np.count_nonzero(self.eigenvalues < (math.sqrt(2.0 * d) + 2.0) * stddev))
         unit = max(float(np.mean(self.eigenvalues)), stddev / math.sqrt(d))
         self.ends = unit * chosen.least_centre, unit * chosen.largest_centre
         self.score, self.position = scores.score @ self.basis, scores.position @ self.basis
@@ -185,8 +188,8 @@ class ErrorLaw:
     given the release.
     """
 
-    def __init__(self, law: MomentsLaw) -> None:
-        self._law, d = law, len(law.eigenvalues)
+    def __init__(self, law: MomentsLaw, threads: int = 1) -> None:
+        self._law, self._threads, d = law, threads, len(law.eigenvalues)
         # Given nodes of t, (K,) of these weights: the share that is kept, variances of entries, the centre's law, M's
         # eigenvalues as expected above zero, (K, d), and the variance of the score, (K, d).
         self._kept, self.weight = law.kept, law.weight
@@ -194,10 +197,8 @@ class ErrorLaw:
         self._width = np.sqrt((np.square(law.spreads) + law.noise) / d)
         self.sampled = law.expected(np.full(len(law.kept), np.clip(self._middle, *law.ends)), law.kept)[1]
         self.noise = law.scores.noise + law.scores.sampling * self.sampled
-        # In so many directions, the first, M is held positive definite: above the norm of the noise, and two standard
-        # deviations more, it has no negative eigenvalue.
-        self.hidden = int(np.count_nonzero(law.eigenvalues < (math.sqrt(2.0 * d) + 2.0) * math.sqrt(law.noise)))
-        self.counted = 1.0  # as many independent draws the last ones were worth after that, as a share
+        self.hidden = law.hidden  # in so many directions, the first, M is held positive definite
+        self.counted = 1.0  # share of the last draws that they were worth after that
 
     def _centre(self, width: FloatArray, precision: FloatArray, information: FloatArray) -> tuple[FloatArray, ...]:
         """Return the log of the integral of exp(information c - precision c**2 / 2) over c's law, and that of c then.
@@ -235,12 +236,11 @@ class ErrorLaw:
         error: FloatArray,
         of: IntArray,
         centre: Sequence[FloatArray],
-        log_weight: FloatArray,
         size: int,
         sets: int,
         rng: np.random.Generator,
     ) -> MomentsDraws:
-        """Draw c and M given errors and t, and of them `size` again by their weights, set by set.
+        """Draw c and M given errors and t; `size` of them are drawn again, set by set, if M is held positive definite.
 
         A draw of M and of its score, given the release alone, is moved to the observed score: both are normal, and the
         move is the difference of their conditional means.
@@ -251,27 +251,43 @@ class ErrorLaw:
         drawn = special.ndtri_exp(np.logaddexp(below + np.log1p(-place), above + np.log(place)))
         kept, entry = self._kept[of][:, None], self._entry[of]
         values = kept * law.eigenvalues + (1.0 - kept) * (mean + sign * drawn / np.sqrt(precision))[:, None]
-        half = rng.standard_normal((number, d, d))  # M less values is the sum of this and its transpose
-        half *= np.sqrt(0.5 * entry)[:, None, None]
-        noise, vector = self.noise[of], error[:, :, None]
-        missed = law.score - values * error - ((half + np.swapaxes(half, 1, 2)) @ vector)[:, :, 0]
-        missed -= np.sqrt(noise) * rng.standard_normal((number, d))
+        half = rng.standard_normal((number, d, d))
+        missed, place = rng.standard_normal((number, d)), rng.uniform(size=(number, self.hidden))
+        matrix, log_weight = in_parts(self._matrices_given, self._threads, error, of, values, half, missed, place)
+        if self.hidden:
+            weight = np.exp(log_weight - log_weight.max())
+            self.counted = float(np.sum(weight) ** 2 / np.sum(np.square(weight)) / number)
+            again = _again(log_weight, size, sets, rng, np.sum(np.square(error), axis=1))
+            matrix, values, of, entry = matrix[again], values[again], of[again], entry[again]
+        return MomentsDraws(law.basis, matrix, values, self.sampled[of], entry, np.zeros((size, d)), sets)
+
+    def _matrices_given(
+        self,
+        error: FloatArray,
+        of: IntArray,
+        values: FloatArray,
+        # half, missed, place: standard normal and uniform draws
+        half: FloatArray,
+        missed: FloatArray,
+        place: FloatArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Draw M of given means, and return it with its log weight, on one core."""
+        entry, noise, vector = self._entry[of], self.noise[of], error[:, :, None]
+        half *= np.sqrt(0.5 * entry)[:, None, None]  # M less values is the sum of this and its transpose
+        missed = self._law.score - values * error - np.sqrt(noise) * missed
+        missed -= ((half + np.swapaxes(half, 1, 2)) @ vector)[:, :, 0]
         noise = noise + (entry * np.sum(np.square(error), axis=1))[:, None]
         turned = error / noise
         by = entry * np.sum(missed * turned, axis=1) / (1.0 + entry * np.sum(error * turned, axis=1))
         half += (entry[:, None] * (missed / noise - by[:, None] * turned))[:, :, None] * error[:, None, :]
         matrix = half + np.swapaxes(half, 1, 2)
         np.einsum("sii->si", matrix)[:] += values
-        if self.hidden:
-            log_weight = log_weight + self._made_definite(matrix, values, error, of, rng)
-            weight = np.exp(log_weight - log_weight.max())
-            self.counted = float(np.sum(weight) ** 2 / np.sum(np.square(weight)) / number)
-            again = _again(log_weight, size, sets, rng)
-            matrix, values, of, entry = matrix[again], values[again], of[again], entry[again]
-        return MomentsDraws(law.basis, matrix, values, self.sampled[of], entry, np.zeros((size, d)), sets)
+        if not self.hidden:
+            return matrix, np.zeros(len(matrix))
+        return matrix, self._made_definite(matrix, values, error, of, place)
 
     def _made_definite(
-        self, matrix: FloatArray, values: FloatArray, error: FloatArray, of: IntArray, rng: np.random.Generator
+        self, matrix: FloatArray, values: FloatArray, error: FloatArray, of: IntArray, place: FloatArray
     ) -> FloatArray:
         """Draw M's diagonal in hidden directions anew, so that M is positive definite, and return log weights, (S,).
 
@@ -291,7 +307,7 @@ class ErrorLaw:
         for j in reversed(range(h)):
             z = (mean[j] + left[j, j]) / stddev[j]
             share = special.log_ndtr(z)
-            beyond = z - special.ndtri_exp(share + np.log(rng.uniform(size=z.size)))
+            beyond = z - special.ndtri_exp(share + np.log(place[:, j]))
             pivot = stddev[j] * np.maximum(beyond, _LEAST)
             diagonal[:, j], log_weight = pivot - left[j, j], log_weight + share
             column = np.where(log_weight > -_DEAD, left[:j, j], 0.0)
@@ -308,9 +324,9 @@ class ErrorDraws(ErrorLaw):
     """
 
     def __init__(self, law: MomentsLaw, threads: int = 1) -> None:
-        d, self._threads = len(law.eigenvalues), threads
+        d = len(law.eigenvalues)
         step = int(np.clip(math.sqrt(d), 2, tuning.TUNING.nodes_apart))
-        super().__init__(law := law.at(law.spreads[::step], step * law.width[::step]))
+        super().__init__(law := law.at(law.spreads[::step], step * law.width[::step]), threads)
         far = 4.0 * (np.trace(law.scores.prior_covariance) + law.position @ law.position)
         near = np.clip(0.01 * np.min(self.noise.min(axis=1) / self._entry), 1e-12 * far, 1e-3 * far)
         centres = np.clip(self._middle + np.array([[-6.0], [6.0]]) * self._width, *law.ends)
@@ -333,7 +349,7 @@ class ErrorDraws(ErrorLaw):
             flat = by_offset > by_offset.max(axis=1, keepdims=True) - tuning.TUNING.flat
             offsets = np.array([_finer(*row, _EDGE)[0] for row in zip(offsets, by_offset, strict=True)])
             before, after = law.spreads, _finer(law.spreads, by_spread - np.log(law.width), 0.0)
-            super().__init__(law := law.at(*after))
+            super().__init__(law := law.at(*after), threads)
             offsets = np.stack([np.interp(law.spreads, before, part) for part in offsets.T], axis=1)
             resolved = bool(min(np.sum(likely), *np.sum(flat[likely], axis=1)) >= tuning.TUNING.resolved)
         each = np.log(np.gradient(offsets, axis=1))
@@ -400,20 +416,22 @@ class ErrorDraws(ErrorLaw):
             logs = self._log[parts] + logs / _WIDER**2
             top = logs.max(axis=1)
             log_weight[own] -= top + np.log(np.sum(np.exp(logs - top[:, None]), axis=1))
-        if not self.hidden:
-            again = _again(log_weight, size, sets, rng)
-            error, of, *centre = (part[again] for part in (error, of, *centre))
-        return self._moments_given(error, of, centre, log_weight, size, sets, rng)
+        # Those that are drawn again have all lengths in even shares: some are mostly far from zero.
+        again = _again(log_weight, (_MADE if self.hidden else 1) * size, sets, rng, np.sum(np.square(error), axis=1))
+        error, of, *centre = (part[again] for part in (error, of, *centre))
+        return self._moments_given(error, of, centre, size, sets, rng)
 
 
-def _again(log_weight: FloatArray, size: int, sets: int, rng: np.random.Generator) -> IntArray:
-    """Return indices of draws, (size,), resampled within each set in proportion to the weights."""
-    by_set = log_weight.reshape(-1, sets)
+def _again(log_weight: FloatArray, size: int, sets: int, rng: np.random.Generator, key: FloatArray) -> IntArray:
+    """Return indices of draws, (size,), resampled within each set by their weights, from even shares of `key`."""
+    order = np.argsort(key.reshape(-1, sets), axis=0)
+    by_set = np.take_along_axis(log_weight.reshape(-1, sets), order, axis=0)
     ends = np.cumsum(np.exp(by_set - by_set.max(axis=0)), axis=0)
     ends = (ends / ends[-1] + np.arange(sets)).T.ravel()
     place = (np.arange(size // sets)[:, None] + rng.uniform(size=(size // sets, sets))) * (sets / size)
-    again = np.searchsorted(ends, (place + np.arange(sets)).ravel()) % len(by_set) * sets
-    return np.asarray(again + np.tile(np.arange(sets), size // sets))
+    again = np.searchsorted(ends, (place + np.arange(sets)).ravel()) % len(by_set)
+    of_set = np.tile(np.arange(sets), size // sets)
+    return np.asarray(order[again, of_set] * sets + of_set)
 
 
 def _finer(nodes: FloatArray, log_density: FloatArray, below: float) -> tuple[FloatArray, FloatArray]:

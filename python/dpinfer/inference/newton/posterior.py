@@ -84,7 +84,7 @@ class SampledErrors(ErrorDraws):
         logs = (self._score_given(of, each)[0] + np.log(self.weight)[of]).reshape(-1, size)
         chosen = np.argmax(logs + rng.gumbel(size=logs.shape), axis=0)
         centre = self._score_given(chosen, error)[1:]
-        return self._moments_given(error, chosen, centre, np.zeros(size), size, sets, rng)
+        return self._moments_given(error, chosen, centre, size, sets, rng)
 
     def log_density(self, error: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the log density of errors (S, d), up to a constant, and its gradient, (S,) and (S, d)."""
@@ -142,9 +142,10 @@ def mixture_error(
     # location, variance: (S, n)
     location: FloatArray,
     variance: FloatArray,
-    sets: int,  # how many independent sets the draws are, innermost
+    sets: int,  # how many independent sets the draws of a batch are, innermost
+    batches: int = 1,  # independent ones, outermost
 ) -> MixtureError:
-    """Return the Monte Carlo error of a mixture of N(location, variance) over draws and independent sets.
+    """Return the Monte Carlo error of a mixture of N(location, variance) over draws in independent sets.
 
     Notes
     -----
@@ -153,28 +154,33 @@ def mixture_error(
     function of each normal in place of an indicator).
     """
     ends = NormalMixtures.from_draws(location, variance).quantile(_LEVELS)
-    location, variance = (part.reshape(-1, sets, part.shape[1]) for part in (location, variance))
-    mean = location.mean(axis=(0, 1))
-    total = variance.mean(axis=(0, 1)) + np.square(location - mean).mean(axis=(0, 1))
+    mean = location.mean(axis=0)
+    total = variance.mean(axis=0) + np.square(location - mean).mean(axis=0)
 
     def error(values: FloatArray) -> FloatArray:
-        return np.asarray(np.sqrt(values.mean(axis=0).var(axis=0, ddof=1) / values.shape[1]))
+        by_set = values.reshape(batches, -1, sets, values.shape[1]).mean(axis=1)
+        return np.asarray(np.sqrt(by_set.var(axis=(0, 1), ddof=1) / (batches * sets)))
 
     scale, spread = np.sqrt(variance), np.sqrt(total)
     worst = np.zeros_like(mean)
     for end in ends:
         z = (end - location) / scale
-        density = (np.exp(-0.5 * z**2) / scale).mean(axis=(0, 1)) / np.sqrt(2.0 * np.pi)
+        density = (np.exp(-0.5 * z**2) / scale).mean(axis=0) / np.sqrt(2.0 * np.pi)
         worst = np.maximum(worst, error(special.ndtr(z)) / density)
     least = 1e-300 * np.maximum(total, 1.0)
     return MixtureError(worst / spread, total / np.maximum(np.square(error(location)), least))
 
 
 _GROWTH = 1.3, 2.0  # ends of the factor by which draws grow
-_SETS = 32  # independent sets of draws
+_SETS, _FEWEST = 32, 8  # independent sets of a batch of draws; of many weights
 _CHAINS, _WARM_UP = 8, 100  # of a set, where a sampler draws; its steps before, unless the request has others
-_ENTRIES, _DRAWN, _NORMAL = 50_000, (16, 64), (1, 16)  # draws of a set: as many as entries allow, where drawn or not
-_KEPT, _MOST = (3_000_000, 20_000_000), (24_576, 98_304)  # entries of factors, draws: while they cost little; in all
+_ENTRIES, _DRAWN, _NORMAL = 50_000, (32, 64), (1, 16)  # draws of a set: as many as entries allow, where drawn or not
+_KEPT, _MOST = (3_000_000, 60_000_000), (24_576, 98_304)  # entries of factors, draws: while they cost little; in all
+
+_TAKEN = (
+    "The noise hides directions of so many weights that the posterior is taken for normal: intervals may be much too "
+    "narrow. "
+)
 
 
 @dataclass(frozen=True)
@@ -202,28 +208,31 @@ def mixture_of(scores: LinearScores | BoundedScores, request: NewtonRequest) -> 
     law = MomentsLaw(scores.noisy, scores.stddev, middle.mean_scores(scores.whitening))
     hidden = count_unresolved(scores.noisy, scores.stddev) > 0
     errors: ErrorDraws | None = None
-    ends = _NORMAL
+    each, sets = int(np.clip(_ENTRIES // d**2, *_NORMAL)), _SETS
     if request.sampler is not None:
         n_warmup = _WARM_UP if request.n_warmup is None else request.n_warmup
-        errors, ends = SampledErrors(law, request.sampler, _SETS * _CHAINS, n_warmup, rng), (_CHAINS, _CHAINS)
-    elif d <= tuning.TUNING.few and (hidden or law.bent > tuning.TUNING.near_hidden):
-        errors, ends = ErrorDraws(law, _native.threads(request.threads)), _DRAWN
-    size = _SETS * int(np.clip(_ENTRIES // d**2, *ends))
-    if errors and errors.hidden:
-        errors.draw(_SETS * _DRAWN[0], _SETS, np.random.default_rng(request.seed))
-        errors.hidden *= errors.counted >= tuning.TUNING.definite
+        errors, each = SampledErrors(law, request.sampler, _SETS * _CHAINS, n_warmup, rng), _CHAINS
+    elif _drawn(law, hidden):
+        errors = ErrorDraws(law, _native.threads(request.threads))
+        each = int(np.clip(_ENTRIES // d**2, *_DRAWN))
+        sets = int(np.clip(_SETS * _ENTRIES // (each * d**2), _FEWEST, _SETS))
+    size = each * sets
     few, most = (max(min(entries // d**2, draws) // size, 1) for entries, draws in zip(_KEPT, _MOST, strict=True))
     kept: list[tuple[FloatArray, ...]] = []
     wanted = 1
     report(0, most)
     while True:
         while len(kept) < wanted:
-            draws = errors.draw(size, _SETS, rng) if errors else law.normal(size, _SETS, rng)
+            draws = errors.draw(size, sets, rng) if errors else law.normal(size, sets, rng)
+            if errors and not kept and errors.hidden and errors.counted < tuning.TUNING.definite:
+                errors.hidden = 0
+                continue
             given = scores.given(draws, rng)
             kept.append((*_normal_laws(given), given.misfit))
             report(min(len(kept), most - 1), most)
-        location, variance, factor, misfit = (np.concatenate(part) for part in zip(*kept, strict=True))
-        error = mixture_error(location, variance, _SETS)
+        location, variance = (np.concatenate([part[k] for part in kept]) for k in (0, 1))
+        # The states of chains continue from batch to batch: these are not independent.
+        error = mixture_error(location, variance, sets, 1 if request.sampler else len(kept))
         worst = float(np.max(error.quantile))
         cheap = wanted < few and request.sampler is None
         aim, end = (tuning.TUNING.fine, few) if cheap else (tuning.TUNING.aim, most)
@@ -231,12 +240,14 @@ def mixture_of(scores: LinearScores | BoundedScores, request: NewtonRequest) -> 
             break
         growth = float(np.clip(1.2 * (worst / aim) ** 2, *_GROWTH))
         wanted = min(math.ceil(growth * wanted), end)
+    factor, misfit = (np.concatenate([part[k] for part in kept]) for k in (2, 3))
     report(most, most)
+    taken = ""
     if errors is None and hidden:
-        worst = max(worst, tuning.TUNING.rough)
+        worst, taken = max(worst, tuning.TUNING.rough), _TAKEN
         error = replace(error, quantile=np.maximum(error.quantile, worst))
     said = (
-        f"Monte Carlo error of the 5% and 95% quantiles: at most {worst:.1%} of a posterior standard deviation "
+        f"{taken}Monte Carlo error of the 5% and 95% quantiles: at most {worst:.1%} of a posterior standard deviation "
         f"(means as exact as of {np.min(error.equivalent_draws):.0f} independent draws or more)"
     )
     if worst >= tuning.TUNING.error:
@@ -247,6 +258,13 @@ def mixture_of(scores: LinearScores | BoundedScores, request: NewtonRequest) -> 
     data[:d, :d] = middle.without_noise(draws, scores.whitening)
     data[d:, d:] = variance[:, d:].mean(axis=0)
     return Mixture(theta_of_draws(location, variance, factor, data), error, f"{said}.", variance, misfit)
+
+
+def _drawn(law: MomentsLaw, hidden: bool) -> bool:
+    """Return whether errors are drawn, and the posterior is not taken for normal."""
+    d, chosen = len(law.eigenvalues), tuning.TUNING
+    too_many = d > chosen.many_weights or (d > chosen.few and 2 * law.hidden > d)
+    return not too_many and (hidden or law.bent > chosen.near_hidden)
 
 
 def _normal_laws(found: GivenMoments) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -30,11 +30,15 @@ class Tuning:
     # least_centre, largest_centre: ends of the centre in the same units; 0.02 to 10; not tuned: wide
     least_centre: float = 0.05
     largest_centre: float = 5.0
-    few: int = 70  # weights, of more of which all is taken for normal; 40 to 100; not tuned: 5 s; Scope has at most 69
-    # the second moments are held positive definite where at least this share of draws is left; 0.05 to 0.2; Scope, seen
-    # half: no release has a share between 0.07 and 0.13, and below far more draws would be needed
-    definite: float = 0.1
-    rough: float = 0.6  # error that is stated where directions are hidden, in posterior sd; 0.3 to 1; Scope: 0.57 once
+    # the second moments are held positive definite where draws are worth at least this share of them; 0.02 to 0.2;
+    # Scope, seen half: no release has a share between 0.03 and 0.09, and below far more draws would be needed
+    definite: float = 0.05
+    # few, many_weights: weights, of more of which the posterior is taken for normal where most directions are hidden,
+    # and in any case; 60 to 150, 200 to 400; by hand, for seconds (bench/speed/newton_posterior_speed.py); Scope has at
+    # most 69
+    few: int = 100
+    many_weights: int = 300
+    rough: float = 1.0  # error that is stated then where directions are hidden, in posterior sd; 0.5 to 2; by hand
     # errors are drawn, not taken for normal, where what bends the scores moves weights by so many posterior standard
     # deviations, and where a direction is hidden; 0.005 to 0.02; Scope, seen half, eigenvalues of 1.5 to 40 times the
     # norm of noise: of 33 releases below it quantiles of the two differ by at most 0.04, of 30 above it by up to 0.58

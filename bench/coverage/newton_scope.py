@@ -7,7 +7,7 @@ features, 1000 to 50 000 records, epsilon from 0.1 to 8; truths from the prior o
 
     python bench/coverage/newton_scope.py run --results FOLDER [--half seen|unseen|both] [--cells 320] [--intervals 48]
     python bench/coverage/newton_scope.py report --results FOLDER [--list]     run goes on where it was stopped
-    python bench/coverage/newton_scope.py ablate --results FOLDER [--cells 320] [--every 2]
+    python bench/coverage/newton_scope.py ablate --results FOLDER [--cells 320] [--every 2] [--far]
     python bench/coverage/newton_scope.py agree [--cells 320] [--every 7] [--judge chains|long|nuts]
     python bench/coverage/newton_scope.py auto [--cells 320] [--half seen|unseen|both] [--intervals 48]
     python bench/coverage/newton_scope.py concrete     its columns with simulated responses, all declared as it is
@@ -79,7 +79,9 @@ def simulate(population: Population, index: int, shift: float = 0.0, target: str
         model, features, response, plan=plan, n_records=n_records, response_scale=scale,
         random_source=InsecureRNG(100_000 * cell.index + index),
     )  # fmt: skip
-    return Run(release, truth, np.linalg.inv(population.information(design, truth)))
+    covariance = np.linalg.inv(population.information(design, truth))
+    truth = np.append(truth[:-1], truth[-1] + shift)  # of a linear regression with an intercept
+    return Run(release, truth, covariance)
 
 
 def run_cell(population: Population, intervals: int, target: str = "model") -> list[dict[str, Any]]:
@@ -221,12 +223,10 @@ class Result:
 
 
 def warns(run: dict[str, Any]) -> bool:
-    """Return whether a run's posterior warns."""
     return bool(run["warnings"])
 
 
 def leaves_open(run: dict[str, Any]) -> bool:
-    """Return whether a run's posterior says that the noise hides directions."""
     return run["n_unresolved"] > 0
 
 
@@ -333,7 +333,7 @@ DEFAULT = run_tuning.TUNING
 # What is left out, or put in the place of what was chosen.
 ABLATIONS: dict[str, tuple[Any, str, Any]] = {
     "as chosen": of_run(),
-    "posterior: all taken for normal": of_posterior(few=0),
+    "posterior: all taken for normal": of_posterior(many_weights=0),
     "posterior: sampled only where hidden": of_posterior(near_hidden=np.inf),
     "posterior: no error of slopes": of_posterior(slope_error=0.0),
     "posterior: none that grows with the predictor's": of_posterior(slope_error_of_excess=0.0),
@@ -355,17 +355,15 @@ ABLATIONS: dict[str, tuple[Any, str, Any]] = {
     "run: no floor but the noise's": of_both(relative_floor=0.0),
     "run: matrices may show no spread": of_both(least_energy=1e-9),
     "run: the whole floor in matrices": of_both(kept_floor=1.0),
-    "run: no floor in the trace": of_both(trace_floor=0.0),
-    "run: no margin of the trace": of_both(trace_margin=0.0),
     "run: four steps": of_run(localise=(0.02, 0.02, 0.026, 0.026)),
     "run: clips of the present spread": of_run(clip_decay=0.0, least_clip=0.0),
     "run: no least clip": of_run(least_clip=0.0),
     "run: no largest clip": of_run(largest_clip=1e9),
     "run: no error of scale scores": of_run(scale_error=0.0),
     "run: no error of early scores": of_run(score_error=0.0),
-    "run: steps count in full": of_run(trusted=1.0),
-    "run: steps do not count": of_run(trusted=0.0),
     "run: counts placed exactly": of_run(misplaced=0.0),
+    "run: slopes of any steepness": of_run(steepest=1e9),
+    "run: smaller bounds on lengths": of_run(bound=1.0),
     "run: rounds of geometry do not stop": of_run(white=np.inf),
     "run: rounds of geometry stop earlier": of_run(white=0.4),
     "run: at most four rounds of geometry": of_run(geometry=tuple((at, own[-4:]) for at, own in DEFAULT.geometry)),
@@ -373,7 +371,7 @@ ABLATIONS: dict[str, tuple[Any, str, Any]] = {
 }
 
 
-def ablate(cells: Sequence[Cell], folder: Path) -> None:
+def ablate(cells: Sequence[Cell], folder: Path, shift: float) -> None:
     """Make one run of each cell with each change, and print what it does."""
     folder.mkdir(parents=True, exist_ok=True)
     print("| | cells | covered | width | interval score | seconds |\n|---|---|---|---|---|---|")
@@ -384,9 +382,10 @@ def ablate(cells: Sequence[Cell], folder: Path) -> None:
         before = getattr(module, attribute)
         setattr(module, attribute, value)
         for cell in cells:
-            population = None if str(cell.index) in found else Population.of(cell)
+            other = shift and not (cell.model == "linear" and cell.intercept)
+            population = None if other or str(cell.index) in found else Population.of(cell)
             if population is not None:
-                found[str(cell.index)] = _in_short(population)
+                found[str(cell.index)] = _in_short(population, shift * cell.noise_variance**0.5)
                 path.write_text(json.dumps(found), encoding="utf-8")
         setattr(module, attribute, before)
         own = {int(index): told for index, told in found.items()}
@@ -400,9 +399,9 @@ def ablate(cells: Sequence[Cell], folder: Path) -> None:
         print(f"| {name} | {len(away)} | {covered} | {ratios} | {changed[:, 3].mean():.2f} |", flush=True)
 
 
-def _in_short(population: Population) -> list[float]:
+def _in_short(population: Population, shift: float = 0.0) -> list[float]:
     """Return coverage, logs of mean width and interval score (relative to no privacy), and seconds of one run."""
-    run, level = simulate(population, 0), 1.0 - NOMINAL
+    run, level = simulate(population, 0, shift), 1.0 - NOMINAL
     begun, d = time.process_time(), len(run.truth)
     posterior = dpi.noise_aware_posterior(run.release, model=population.model, check_convergence=False)
     seconds = time.process_time() - begun
@@ -539,6 +538,7 @@ def main() -> None:
     parser.add_argument("--half", choices=("seen", "unseen", "both"), default="both")
     parser.add_argument("--every", type=int, default=1, help="of the seen cells for ablate; agree")
     parser.add_argument("--judge", choices=("chains", "long", "nuts"), default="chains", help="of agree")
+    parser.add_argument("--far", action="store_true", help="ablate with responses 1000 sd from zero, of linear cells")
     parser.add_argument("--list", action="store_true", help="also every cell that is not within")
     arguments = parser.parse_args()
     cells = draw_design(arguments.cells)
@@ -548,7 +548,7 @@ def main() -> None:
         "agree": lambda: agree([cell for k in range(apart) for cell in cells[k::apart]], arguments.judge),
         "auto": lambda: auto(cells, arguments.intervals),
         "concrete": lambda: on_concrete(cells[0]),
-        "ablate": lambda: ablate(seen[::apart], arguments.results),
+        "ablate": lambda: ablate(seen[::apart], arguments.results, 1000.0 * arguments.far),
         "run": lambda: run_cells(cells, arguments.results, arguments.intervals),
     }
     if arguments.what in todo:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import NEGLIGIBLE, FloatArray
 from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import (
     ClippedCurvatures,
@@ -80,18 +80,15 @@ class Localiser:
         self._scores.append(_Score(self.position, value, stddev, expected))
         self._find_mode()
 
-    def in_coordinates(self, forth: FloatArray, trusted: float) -> "Localiser":
-        """Return a localiser for z' = forth z: its prior has this one's and a share of its scores' information."""
-        inverse = np.asarray(np.linalg.inv(forth), dtype=np.float64)
-        said = trusted * (self.precision - self.prior_precision)
-        total = self.prior_precision + said
-        mean = steady_solve(total, self.prior_precision @ self.prior_mean + said @ self.position)
+    def in_coordinates(self, forth: FloatArray) -> "Localiser":
+        """Return a localiser for z' = forth z, whose prior is the normal law around this one's mode."""
+        position = np.asarray(np.linalg.solve(forth.T, self.position), dtype=np.float64)
         return Localiser(
             design=NormalDesign(forth @ self.design.mean, forth @ self.design.covariance @ forth.T),
-            prior_precision=forth @ total @ forth.T,
+            prior_precision=forth @ self.precision @ forth.T,
             sampling=self.sampling,
-            position=inverse.T @ self.position,
-            prior_mean=inverse.T @ mean,
+            position=position,
+            prior_mean=position,
         )
 
     def _noise(self, expected: FloatArray, score: _Score) -> float:
@@ -369,7 +366,7 @@ class GlmNewton:
         geometry, localiser, residual = localised.geometry, localised.localiser, localised.residual
         transform = geometry.transform
         forth, radius = self._measured_coordinates(geometry, localiser, residual)
-        localiser, transform = localiser.in_coordinates(forth, tuning.TUNING.trusted), forth @ transform
+        localiser, transform = localiser.in_coordinates(forth), forth @ transform
         residual = self.fine.clipped(self._clip("measure", passes.plan, radius, localiser.law))
         measured = self._take_steps("measure", passes, (transform, radius), localiser, residual)
         steepest = localiser.law.largest(self.fine, residual.slope, tuning.TUNING.steepest)
@@ -400,7 +397,7 @@ class GlmNewton:
         back = np.linalg.inv(root)
         slope = localiser.design.expected_slope(self.fine, residual.slope, localiser.position)
         values, vectors = np.linalg.eigh(back @ white @ slope @ white.T @ back.T)
-        values = np.maximum(values, tuning.TUNING.least_tilt)
+        values = np.maximum(values, NEGLIGIBLE)
         forth = np.asarray(root @ (vectors / np.sqrt(values)) @ vectors.T @ back @ white, dtype=np.float64)
         bound = math.sqrt(tuning.TUNING.bound * float(np.sum((forth @ moments) * forth)))
         return geometry.onward.transform @ np.linalg.inv(white) @ forth, bound

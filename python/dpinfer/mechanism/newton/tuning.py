@@ -47,20 +47,20 @@ class Tuning:
     scale_unit: float = 1.6  # the scale score is min(abs(r) / (scale_unit spread), 1) less its mean; 1 to 2; Scope
     # clip_decay, least_clip, largest_clip: while it localises, a clip is taken for a spread of at least clip_decay**k
     # times the first one, itself taken for at most largest_clip times the present one, and is at least least_clip of
-    # it; 0 to 0.9, 0 to 1, 4 to 16; Scope, and rare categories (tests/unit/mechanism/test_newton_rare_records.py)
+    # it; 0 to 0.9, 0 to 1, 4 to 16; Scope, rare categories (tests/unit/mechanism/test_newton_rare_records.py), and
+    # `largest_clip` responses far from zero (bench/coverage/newton_scope.py ablate --far)
     clip_decay: float = 0.8
     least_clip: float = 0.7
     largest_clip: float = 8.0
-    scale_error: float = 0.02  # error granted to a scale score while it localises; 0 to 0.1; Scope
+    # error granted to a scale score while it localises; 0 to 0.1; Scope, and rare categories (as above)
+    scale_error: float = 0.02
     # log_scale_shift, log_scale_stddev: the prior of log sigma while it localises; -2 to 0, 1 to 3; not tuned: that of
     # the posterior
     log_scale_shift: float = -1.0
     log_scale_stddev: float = 2.0
     score_error: float = 0.2  # relative error of scores far from their zero, of the population's too; 0 to 0.5; Scope
-    trusted: float = 0.5  # share of what the steps have said that is kept when measurements begin; 0 to 1; Scope
     misplaced: float = 0.15  # error of the predictor of counts at the start; 0 to 0.5; by hand, on large counts
     steepest: float = 2.5  # slopes steeper than any so many sd about the predictor's mean are cut off; 2 to 4; Scope
-    least_tilt: float = 0.01  # least eigenvalue of slopes over moments that is undone; 0.001 to 0.1; Scope
 
 
 @dataclass(frozen=True)

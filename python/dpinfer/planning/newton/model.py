@@ -271,7 +271,8 @@ class _Geometry:
     ) -> FloatArray:
         """Return the widths of the weights over those without privacy."""
         private = self.transform.T @ np.linalg.inv(np.linalg.inv(optimum) + prior) @ self.transform
-        return np.asarray(np.sqrt(np.diag(private) / np.diag(np.linalg.inv(information))))
+        squared = np.diag(private) / np.diag(np.linalg.inv(information))
+        return np.sqrt(np.where(squared > 0.0, squared, np.nan))  # nan where the inverse is singular up to rounding
 
 
 class _ExpectedPasses:

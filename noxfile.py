@@ -1,4 +1,4 @@
-"""Everything that continuous integration checks, a session each."""
+"""Everything that continuous integration checks, a session each; sanitizers, mutants, tidy and cuda run once a week."""
 
 import os
 
@@ -130,6 +130,14 @@ def tidy(session: nox.Session) -> None:
     session.install("cmake", "ninja", "clang-tidy")
     session.run("cmake", "--preset", "tidy")
     session.run("cmake", "--build", "--preset", "tidy")
+
+
+@nox.session
+def cuda(session: nox.Session) -> None:
+    """Compile the passes on a GPU, which needs nvcc."""
+    options = ("-std=c++20", "--fmad=false", "--expt-relaxed-constexpr", "-arch=sm_80", "-Icpp")
+    for source in ("mechanism/cuda/device_rows", "lab/study/cuda/device_runs"):
+        session.run("nvcc", *options, "-c", f"cpp/{source}.cu", "-o", f"{session.create_tmp()}/device.o", external=True)
 
 
 def _cmake(session: nox.Session, preset: str) -> None:

@@ -159,7 +159,7 @@ class IndependentNormalPriors(Model):
     def log_prior_gradient(self, theta: FloatArray) -> FloatArray:
         """Return the gradient of the log prior at one theta (n,)."""
         mean, stddev = self._prior_law()
-        return np.asarray((mean - theta) / stddev**2)
+        return np.asarray(-(theta - mean) / stddev**2)
 
     def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the gradient of E_q[log prior] in loc and raw_scale, in closed form."""

@@ -12,6 +12,9 @@ class Tuning:
     floor: float = 0.7  # of sqrt(2 d) errors of an entry, the largest eigenvalue of noise alone; 0.3 to 1; Scope
     relative_floor: float = 5e-4  # of the mean eigenvalue, where there is hardly any noise; 0 to 0.01; Scope
     kept_floor: float = 0.3  # share of the floor that eigenvalues of the matrix are raised by; 0.1 to 1; Scope
+    # mean weight of records as long as B in one direction, usual in others; 0.5 to 1; Scope, and rare categories, which
+    # otherwise get longer in every round (tests/unit/models/test_whitening.py)
+    weighted: float = 0.75
     lost: float = 0.3  # of the predicted matrix: larger deficits are due to weights and not to noise; 0.2 to 0.5; Scope
     # least spread of entries where it is learned from themselves, squared, over the level's square; 0 to 0.01; by hand:
     # a spread of 1%

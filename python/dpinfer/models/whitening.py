@@ -106,7 +106,8 @@ class ShrunkenMoments:
     @property
     def whitened_trace(self) -> float:
         """The expected trace after the whitening."""
-        return float(np.sum(self.eigenvalues / (self.eigenvalues + self.floor)))
+        shares = self.eigenvalues / (self.eigenvalues + self.floor)
+        return max(float(np.sum(shares)), tuning.TUNING.least_trace * shares.size)
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def onward(
     held = lost @ lost.T
     full = moments.floored + (lost * values[values > tuning.TUNING.lost]) @ lost.T
     before = identity if wanted is None else wanted
-    wanted = (identity - held) @ before @ (identity - held) + held @ moments.floored @ held
+    wanted = (identity - held) @ before @ (identity - held) + tuning.TUNING.weighted * held @ moments.floored @ held
     transform = transport(full, wanted)
     foretold = transform @ (full - moments.floor * identity) @ transform
     return Onward(transform, foretold if np.all(moments.resolved) else np.zeros_like(foretold), wanted)

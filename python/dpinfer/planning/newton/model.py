@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpinfer._arrays import FloatArray
+from dpinfer._arrays import TINY, FloatArray
 from dpinfer.inference.newton import tuning as posterior
 from dpinfer.mechanism.newton import NewtonPlan, tuning
 from dpinfer.mechanism.newton.contributions import FeatureMeans, Query, SecondMoments
@@ -33,12 +33,19 @@ from dpinfer.models.likely_records import PredictorLaw
 from dpinfer.models.likely_records import best_clip as choose_clip
 from dpinfer.models.whitening import shrink_moments
 
+_SINGULAR = 1e-12  # least eigenvalue of columns that do not determine each other, over about 1: rounding; tolerance
 _POINTS = 8  # parameters from the prior: a plan's time is proportional to them
 _SHIFTED, _ROWS = 3, 500  # those of them with a simulated shift, and rows: seconds of a plan (docs/any-model.md)
 _SANDWICH_RECORDS = 20_000  # simulated moments err by 1 / sqrt(20 000), 0.7%
 _OWN_RECORDS = 2000  # a plan's time is proportional to them
 _DRAWS = 16  # draws of the noise: the plan's time is proportional to them
 _SANDWICH_SEED = 20_261_123  # a date
+
+
+def _is_singular(products: FloatArray) -> bool:
+    """Return whether columns determine each other up to rounding, by the matrix of their products."""
+    unit = np.sqrt(np.maximum(np.diag(products), TINY))
+    return bool(np.linalg.eigvalsh(products / np.outer(unit, unit))[0] < _SINGULAR)
 
 
 def predict_population(
@@ -67,10 +74,10 @@ def predict_population(
     rng = np.random.default_rng(_SANDWICH_SEED)
     design = model.reference_design(_SANDWICH_RECORDS, rng)
     residual, slope = _records(model, design, predictor_spread, rng)
-    try:
-        root = np.linalg.inv(np.linalg.cholesky((design * slope[:, None]).T @ design / len(design)))
-    except np.linalg.LinAlgError:
-        raise ValueError("columns determine each other: without a prior there is no single solution") from None
+    bread = (design * slope[:, None]).T @ design / len(design)
+    if _is_singular(bread):
+        raise ValueError("columns determine each other: without a prior there is no single solution")
+    root = np.linalg.inv(np.linalg.cholesky(bread))
     z = design @ root.T
     lengths = np.sqrt(slope) * np.linalg.norm(z, axis=1)
     scale = np.full(model.n_coef, model.prior_scale)
@@ -269,10 +276,12 @@ class _Geometry:
         prior: FloatArray,  # (d, d): prior precision of the whitened weights
         information: FloatArray,  # (d, d): precision of the weights without privacy
     ) -> FloatArray:
-        """Return the widths of the weights over those without privacy."""
+        """Return the widths of the weights over those without privacy; nan where no double holds them."""
         private = self.transform.T @ np.linalg.inv(np.linalg.inv(optimum) + prior) @ self.transform
+        if _is_singular(information):
+            return np.full(len(information), np.nan)
         squared = np.diag(private) / np.diag(np.linalg.inv(information))
-        return np.sqrt(np.where(squared > 0.0, squared, np.nan))  # nan where the inverse is singular up to rounding
+        return np.sqrt(np.where(squared > 0.0, squared, np.nan))  # below zero by rounding
 
 
 class _ExpectedPasses:

@@ -252,8 +252,8 @@ class ErrorLaw:
         kept, entry = self._kept[of][:, None], self._entry[of]
         values = kept * law.eigenvalues + (1.0 - kept) * (mean + sign * drawn / np.sqrt(precision))[:, None]
         half = rng.standard_normal((number, d, d))
-        missed, place = rng.standard_normal((number, d)), rng.uniform(size=(number, self.hidden))
-        matrix, log_weight = in_parts(self._matrices_given, self._threads, error, of, values, half, missed, place)
+        missed, pivots = rng.standard_normal((number, d)), rng.uniform(size=(number, self.hidden))
+        matrix, log_weight = in_parts(self._matrices_given, self._threads, error, of, values, half, missed, pivots)
         if self.hidden:
             weight = np.exp(log_weight - log_weight.max())
             self.counted = float(np.sum(weight) ** 2 / np.sum(np.square(weight)) / number)

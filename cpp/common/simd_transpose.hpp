@@ -58,17 +58,47 @@ DPINFER_INLINE void load_columns(const Scalar* const (&rows)[kLanes], Vec (&colu
 #endif
 }
 
-// Eight numbers from each of eight rows, transposed: rows[i] holds the i-th number of every row, one row per lane.
-template <typename Scalar>
-DPINFER_INLINE void load_transposed(const Scalar* source, std::size_t stride, Vec (&rows)[kLanes]) {
-  for (int first = 0; first < kLanes; first += 4) {
-    const Scalar* starts[kLanes];
-    for (int i = 0; i < kLanes; ++i) starts[i] = source + static_cast<std::size_t>(i) * stride + first;
-    Vec columns[4];
-    load_columns(starts, columns);
-    for (int c = 0; c < 4; ++c) rows[first + c] = columns[c];
+// Lanes 0 to 3 from `low` and 4 to 7 from `high`.
+DPINFER_INLINE Vec load_halves(const double* low, const double* high) {
+  Vec r;
+#if defined(__GNUC__) && defined(__AVX512F__)
+  using Half = double __attribute__((vector_size(32)));
+  Half first;
+  Half second;
+  std::memcpy(&first, low, sizeof first);
+  std::memcpy(&second, high, sizeof second);
+  r.part[0] = __builtin_shufflevector(first, second, 0, 1, 2, 3, 4, 5, 6, 7);
+#else
+  for (int p = 0; p < kParts; ++p) {
+    const double* source = p * kNativeLanes < 4 ? low + p * kNativeLanes : high + p * kNativeLanes - 4;
+    std::memcpy(&r.part[p], source, sizeof r.part[p]);
   }
+#endif
+  return r;
 }
+// The same from single precision, widened (exactly).
+DPINFER_INLINE Vec load_halves(const float* low, const float* high) {
+  Vec r;
+#if defined(__GNUC__) && defined(__AVX512F__)
+  const __m256 both = _mm256_insertf128_ps(_mm256_zextps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
+  r.part[0] = _mm512_maskz_cvtps_pd(0xff, both);
+#else
+  for (int p = 0; p < kParts; ++p) {
+    const float* source = p * kNativeLanes < 4 ? low + p * kNativeLanes : high + p * kNativeLanes - 4;
+#if defined(__GNUC__)
+    using NativeFloat = float __attribute__((vector_size(kNativeLanes * 4)));
+    NativeFloat narrow;
+    std::memcpy(&narrow, source, sizeof narrow);
+    r.part[p] = __builtin_convertvector(narrow, NativeDouble);
+#else
+    r.part[p] = static_cast<double>(*source);
+#endif
+  }
+#endif
+  return r;
+}
+
+DPINFER_INLINE Vec load(const float* source) { return load_halves(source, source + 4); }
 
 // One step of a transposition: the lanes of `a` whose index has the bit kDistance change places with the lanes of `b`
 // that lie kDistance before them.
@@ -113,6 +143,22 @@ DPINFER_INLINE void exchange(Vec& a, Vec& b) {
       }
     }
   }
+}
+
+// Eight numbers from each of eight rows, transposed: rows[i] holds the i-th number of every row, one row per lane.
+template <typename Scalar>
+DPINFER_INLINE void load_transposed(const Scalar* source, std::size_t stride, Vec (&rows)[kLanes]) {
+  for (int i = 0; i < 4; ++i) {
+    const Scalar* low = source + static_cast<std::size_t>(i) * stride;
+    const Scalar* high = low + 4 * stride;
+    rows[i] = load_halves(low, high);
+    rows[i + 4] = load_halves(low + 4, high + 4);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    exchange<2>(rows[i], rows[i + 2]);
+    exchange<2>(rows[i + 1], rows[i + 3]);
+  }
+  for (int i = 0; i < 8; i += 2) exchange<1>(rows[i], rows[i + 1]);
 }
 
 // Lanes 0 to 3 into `low` and 4 to 7 into `high`.

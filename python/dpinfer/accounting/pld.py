@@ -28,7 +28,7 @@ _ANCHORS = (1e-2, 1e-5, 1e-8)  # where the laws of a whole curve are made accura
 
 
 def only_gaussian(steps: Mapping[Step, int]) -> Step | None:
-    """Return the step of a composition that is one plain Gaussian, None for any other."""
+    """Return the step of a composition of one plain Gaussian; None otherwise."""
     return next((step for step in steps if len(steps) == 1 and step.kind is StepKind.GAUSSIAN), None)
 
 

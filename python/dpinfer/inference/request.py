@@ -417,7 +417,7 @@ def room_of(kind: type[Release]) -> Room:
 def parse_burn_in(burn_in: str | float | int, steps: int | None, *, least: int = MIN_STEPS) -> int | None:
     """Return the number of steps that `burn_in` leaves out: "auto" (then None), a share of the steps, or a number.
 
-    Where `steps` is None, as it is not known yet, only `burn_in` itself is checked; `least` of them must remain.
+    An unknown number of steps (None) leaves the check of `burn_in` alone; otherwise `least` steps must remain.
 
     Raises TypeError or ValueError if `burn_in` is none of these or leaves too few steps.
     """

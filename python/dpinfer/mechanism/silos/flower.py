@@ -17,7 +17,7 @@ _RECORD = "dpinfer"
 class FlowerLine:
     """A line to the client apps of a Flower federation, from within its server app, whose grid it is given.
 
-    `nodes` are those that are sites: all that are connected by default.  A node that does not answer within `timeout`
+    `nodes` are the sites: by default every connected node.  A node that does not answer within `timeout`
     seconds is lost for that pass.
     """
 

@@ -402,7 +402,7 @@ class ErrorDraws(ErrorLaw):
         return mass, mean, root, told, np.square(values) / noise + tilt[:, None], 0.5 * (logs - fit / _WIDER**2)
 
     def draw(self, size: int, sets: int, rng: np.random.Generator) -> MomentsDraws:
-        """Draw M: propose errors in independent sets, draw half as many again by their weight, and M given each."""
+        """Draw M: propose errors in independent sets, draw a few of them again by their weight, and M given each."""
         d, proposed = len(self._law.eigenvalues), _PROPOSED * size
         chosen = stratified(self._share, proposed, sets, rng)
         error = self._mean[chosen] + np.einsum("sij,sj->si", self._root[chosen], rng.standard_normal((proposed, d)))

@@ -52,8 +52,5 @@ def test_the_core_and_the_laboratory_are_no_larger_than_agreed():
 
 
 def test_a_fit_enters_no_more_files_than_agreed():
-    """The plan of a linear regression also predicts the width of a gradient trace, in eight files more."""
     found = subprocess.run([sys.executable, "-c", FIT], capture_output=True, text=True, check=True)
-    linear, logistic = map(int, found.stdout.split())
-    assert logistic <= 45
-    assert linear <= 52
+    assert max(map(int, found.stdout.split())) <= 45

@@ -1,7 +1,7 @@
 """The table of candidate mechanisms: predicted widths, passes over the records, and which one is taken, and why."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from dpinfer.planning import tuning
 MODEL, POPULATION = "model", "population"
 _WITHOUT_MODEL = "needs no true model (robust, HC-type)"
 _ROBUST = "the population's coefficients cost at most 60% of width"
+NOT_COMPARED = "not planned: it would assume that the model is true"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class Candidate:
     ----------
     method : {"newton", "statistic", "dpvi", "sep"}
     applies : bool
-        Whether the model has it.
+        Whether it was planned: the model has it, and nothing that needs no true model was settled on before.
     predicted_width : float
         Width of the 90% interval of the median parameter over that without privacy; nan where it is not predicted.
     n_passes : float
@@ -148,61 +149,72 @@ class Choice:
     __repr__ = __str__
 
 
-def choose(candidates: list[Candidate], asked: str) -> tuple[Candidate, ...]:
+def robust_of(candidates: Sequence[Candidate]) -> Candidate | None:
+    """Return the candidate for the population's coefficients that is taken because it costs little, if there is one.
+
+    It needs no true model, and is predicted at most 60% wider than the same method that assumes one.
+    """
+    models = {item.method: item.predicted_width for item in candidates if item.target == MODEL}
+    for item in candidates:
+        limit = tuning.TUNING.cost_of_robustness * models.get(item.method, math.nan)
+        if item.target == POPULATION and item.predicted_width <= limit:
+            return item
+    return None
+
+
+def choose(candidates: Sequence[Candidate], asked: str) -> tuple[Candidate, ...]:
     """Return the candidates with one of them chosen: the requested one, or for "auto" by predicted width.
 
-    They are in the order of preference without predicted widths.  Where a method has both targets, the population's is
-    taken if it is predicted at most 60% wider than the model's: it needs no true model.
+    They are in the order of preference without predicted widths.  The population's coefficients are taken where they
+    cost little (:func:`robust_of`); elsewhere a method that has both targets is compared by the model's.
     """
-    robust = [item for item in candidates if item.target == POPULATION]
-    models = [item for item in candidates if item.target == MODEL]
-    for item in robust:
-        twins = [other for other in models if other.method == item.method]
-        if twins and item.predicted_width <= tuning.TUNING.cost_of_robustness * twins[0].predicted_width:
-            reason = "; ".join(filter(None, (f"assumes that the model is true; {_ROBUST}", twins[0].reason)))
-            rest = [other for other in candidates if other is not twins[0]]
-            preferred = replace(item, reason="; ".join(filter(None, (_WITHOUT_MODEL, item.reason))))
-            chosen = choose([preferred if other is item else other for other in rest], asked)
-            return _beside(chosen, replace(twins[0], reason=reason))
-        if twins:
-            rest = [other for other in candidates if other is not item]
-            wider = replace(item, reason=item.reason or "wider by more than 60%; needs no true model")
-            return _beside(choose(rest, asked), wider)
-    applying = [item for item in candidates if item.applies]
+    robust = robust_of(candidates)
+    if robust is not None and asked in ("auto", robust.method):
+        best, why = robust, "" if asked == "auto" else "as asked for"
+    else:
+        models = [item.method for item in candidates if item.target == MODEL]
+        wide = [item for item in candidates if item.target == POPULATION and item.method in models]
+        best, why = _narrowest([item for item in candidates if item.applies and item not in wide], asked)
+    return tuple(
+        replace(item, chosen=item is best, reason=_reason(item, best, robust, why, asked)) for item in candidates
+    )
+
+
+def _narrowest(applying: list[Candidate], asked: str) -> tuple[Candidate, str]:
+    """Return which candidate is taken by the predicted widths, and why."""
     predicted = [item for item in applying if math.isfinite(item.predicted_width)]
     if asked != "auto":
-        best, why = next(item for item in applying if item.method == asked), "as asked for"
-    elif len(applying) == 1:
-        best, why = applying[0], "the only one for this model"
-    elif len(predicted) == 1:
-        best, why = predicted[0], "the only one whose width is predicted"
-    elif not predicted:
-        best, why = applying[0], "first of those for this model; no width is predicted"
-    else:
-        least = min(item.compared_width for item in predicted)
-        near = [item for item in predicted if item.compared_width <= tuning.TUNING.alike * least]
-        best = min(near, key=lambda item: item.n_passes)
-        why = "narrowest" if len(near) == 1 else "fewest passes of those within 10% of the narrowest"
-        if any(item.predicted_width * tuning.TUNING.alike < best.predicted_width for item in predicted):
-            why += ", after an allowance for the others' assumptions"
-    return tuple(replace(item, chosen=item is best, reason=_reason(item, best, why, asked)) for item in candidates)
+        return next(item for item in applying if item.method == asked), "as asked for"
+    if len(applying) == 1:
+        return applying[0], "the only one for this model"
+    if len(predicted) == 1:
+        return predicted[0], "the only one whose width is predicted"
+    if not predicted:
+        return applying[0], "first of those for this model; no width is predicted"
+    least = min(item.compared_width for item in predicted)
+    near = [item for item in predicted if item.compared_width <= tuning.TUNING.alike * least]
+    best = min(near, key=lambda item: item.n_passes)
+    why = "narrowest" if len(near) == 1 else "fewest passes of those within 10% of the narrowest"
+    if any(item.predicted_width * tuning.TUNING.alike < best.predicted_width for item in predicted):
+        why += ", after an allowance for the others' assumptions"
+    return best, why
 
 
-def _beside(candidates: tuple[Candidate, ...], other: Candidate) -> tuple[Candidate, ...]:
-    """Return the candidates with another after the one that has its method."""
-    place = next(index for index, item in enumerate(candidates, 1) if item.method == other.method)
-    return (*candidates[:place], other, *candidates[place:])
-
-
-def _reason(item: Candidate, best: Candidate, why: str, asked: str) -> str:
+def _reason(item: Candidate, best: Candidate, robust: Candidate | None, why: str, asked: str) -> str:
+    """Return why a candidate is taken, or why not."""
+    told = ""
     if item is best:
-        return "; ".join(filter(None, (why, item.reason)))
-    if not item.applies or asked != "auto" or not math.isfinite(item.predicted_width):
+        told = "; ".join(filter(None, (why, _WITHOUT_MODEL * (item is robust))))
+    elif item.target == POPULATION and best.target != POPULATION and item is not robust:
+        return item.reason or "wider by more than 60%; needs no true model"
+    elif not item.applies or (asked != "auto" and (robust is None or item.method != robust.method)):
         return item.reason
-    if item.predicted_width > tuning.TUNING.alike * best.predicted_width:
-        compared = "wider"
-    elif item.allowance > 1.0:
-        compared = "not narrower by enough, given its assumptions"
-    else:
-        compared = "no narrower, with more passes"
-    return "; ".join(filter(None, (compared, item.reason)))
+    elif robust is not None:
+        told = f"assumes that the model is true; {_ROBUST}"
+    elif math.isfinite(item.predicted_width):
+        told = "no narrower, with more passes"
+        if item.predicted_width > tuning.TUNING.alike * best.predicted_width:
+            told = "wider"
+        elif item.allowance > 1.0:
+            told = "not narrower by enough, given its assumptions"
+    return "; ".join(filter(None, (told, item.reason)))

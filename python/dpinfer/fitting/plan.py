@@ -13,7 +13,7 @@ from dpinfer._validate import check_choice, check_real
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, as_adjacency
 from dpinfer.accounting.guarantee import caution_of_delta
 from dpinfer.errors import WeakGuaranteeWarning
-from dpinfer.fitting.choice import MODEL, POPULATION, Candidate, Choice, choose
+from dpinfer.fitting.choice import MODEL, NOT_COMPARED, POPULATION, Candidate, Choice, choose, robust_of
 from dpinfer.inference import PosteriorRequest
 from dpinfer.mechanism import Clusters, Units
 from dpinfer.mechanism.newton.plan import has_population_target
@@ -220,9 +220,10 @@ def plan_fit(
     n_records : int
         A *public* number of records.
     method : {"auto", "newton", "statistic", "dpvi", "sep"}
-        "auto" takes the narrowest predicted width, or the fewest passes over the records among methods within 10% of
-        it.  The gradient trace of a regression must be predicted narrower by a factor of 1.5, because its prediction
-        ignores correlations of features, which make it many times wider.
+        "auto" takes the population's coefficients where `target` does.  Elsewhere it takes the narrowest predicted
+        width, or the fewest passes over the records among methods within 10% of it.  The gradient trace of a regression
+        must be predicted narrower by a factor of 1.5, because its prediction ignores correlations of features, which
+        make it many times wider.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
     response_scale : float, optional
         For a linear regression by "newton": a public order of magnitude of y, in its units, within a factor of 10 of
@@ -231,8 +232,9 @@ def plan_fit(
         Root mean square of a logistic regression's linear predictor, for its predicted width.  By default 1, or the
         prior's if that is smaller, or with `simulate`.
     simulate : bool
-        Whether simulated runs, which take seconds to minutes, predict the width of a gradient trace without a closed
-        form. By default it is not predicted, and the trace is not chosen if another method has a predicted width.
+        Whether all methods are planned, and simulated runs, which take seconds to minutes, predict the width of a
+        gradient trace without a closed form. By default that is not predicted, and the trace is not chosen if another
+        method has a predicted width.
     target : {"auto", "model", "population"}
         Target of a regression by "newton". "population": least squares, or maximum likelihood, on the whole
         population, with robust intervals (HC-type), whether or not the model is true. "model": the model's parameters,
@@ -279,7 +281,7 @@ def plan_fit(
     with warnings.catch_warnings():
         # Stated once, below.
         warnings.simplefilter("ignore", WeakGuaranteeWarning)
-        plans, candidates = _candidates(public, methods)
+        plans, candidates = _candidates(public, methods, every=simulate or method != "auto")
     if not plans and not public.delta:
         raise ValueError(f"delta must be positive: no method fits a {type(model).__name__} with delta = 0")
     if target == POPULATION and not any(aim == POPULATION for _, aim in plans):
@@ -301,15 +303,21 @@ def plan_fit(
 Plans: TypeAlias = dict[tuple[str, str], tuple[MechanismPlan, dict[str, Any]]]
 
 
-def _candidates(public: Target, methods: Mapping[str, Method]) -> tuple[Plans, list[Candidate]]:
-    """Return the plan and settings of every mechanism that has a run for the model, and a candidate for each."""
+def _candidates(public: Target, methods: Mapping[str, Method], *, every: bool) -> tuple[Plans, list[Candidate]]:
+    """Return the plan and settings of every mechanism that has a run for the model, and a candidate for each.
+
+    Unless every one is asked for, none is planned that assumes a true model after one that need not and costs little.
+    """
     plans: Plans = {}
-    candidates = []
+    candidates: list[Candidate] = []
     scale = public.response_scale
     # A scale that was released may be anything: squares of scores must be ordinary numbers.
     usable = public.estimand == POPULATION or scale is None or 1.0 / _LARGEST_SCALE < scale < _LARGEST_SCALE
     for name, aim in [(own, aim) for own in methods for aim in _aims(methods[own], public, both=usable)]:
         method, target = methods[name], replace(public, estimand=aim) if aim else public
+        if not every and not aim and robust_of(candidates) is not None:
+            candidates.append(Candidate(method=name, applies=False, reason=NOT_COMPARED))
+            continue
         try:
             if not target.delta and "pure" not in method.offers:
                 raise DoesNotApplyError("delta must be positive")

@@ -53,7 +53,7 @@ class NewtonMethod(Method):
 
     def targets(self, model: Model) -> tuple[str, ...]:
         """Return both where the likelihood has a population's target."""
-        return ("model", "population") if has_population_target(model) else ()
+        return ("population", "model") if has_population_target(model) else ()
 
     def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
         """Ask the mechanism for its plan."""

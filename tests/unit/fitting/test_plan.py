@@ -1,6 +1,7 @@
 """The plan of a fit: deterministic, from public numbers, and its predicted widths against what is known of them."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -214,6 +215,23 @@ def test_the_populations_coefficients_are_taken_where_they_cost_little(model, po
     assert "true" in " ".join(item.reason for item in found)
 
 
+def test_what_assumes_a_true_model_is_not_planned_where_nothing_must():
+    """A narrower trace is not preferred to intervals that hold on any table; it is planned where it is asked for."""
+    narrow = [replace(item, predicted_width=0.5) if item.method == "dpvi" else item for item in twins(1.2, 1.9)]
+    chosen = Choice(choose(narrow, "auto"))
+    assert chosen.chosen.target == "population"
+    assert chosen["dpvi"].reason.startswith("assumes that the model is true")
+    model = dpi.models.LinearRegression(3)
+    usual, of_model, by_name = (
+        dpi.plan_fit(model, **PUBLIC, **given) for given in ({}, {"target": "model"}, {"method": "dpvi"})
+    )
+    assert usual.choice["dpvi"].reason == "not planned: it would assume that the model is true"
+    assert math.isnan(usual.choice["dpvi"].predicted_width)
+    assert of_model.choice["dpvi"].predicted_width > 1.0
+    assert by_name.method == "dpvi"
+    assert by_name.choice["newton, population"].predicted_width == usual.predicted_width
+
+
 def test_few_records_have_the_models_coefficients_by_default():
     """Noise would hide how large scores are: at N = 100 the population's intervals covered 0.70 of 40 slopes."""
     model = dpi.models.LinearRegression(1, fit_intercept=True)
@@ -248,7 +266,9 @@ def test_a_target_is_asked_for_by_name():
 
 def test_a_prior_that_allows_any_count_leaves_the_other_methods():
     """No clipping norm follows from draws whose counts reach e**80; the private Newton method does not need one."""
-    plan = dpi.plan_fit(dpi.models.PoissonRegression(10, fit_intercept=True, prior_scale=20.0), **PUBLIC)
+    plan = dpi.plan_fit(
+        dpi.models.PoissonRegression(10, fit_intercept=True, prior_scale=20.0), target="model", **PUBLIC
+    )
     assert plan.method == "newton"
     assert "max_grad_norm must be given" in plan.choice["dpvi"].reason
 

@@ -42,8 +42,7 @@ def softplus_inverse(y: npt.ArrayLike) -> FloatArray:
 def sigmoid(x: npt.ArrayLike) -> FloatArray:
     """Return 1 / (1 + exp(-x)), the derivative of softplus."""
     values = np.asarray(x, dtype=np.float64)
-    decay = np.exp(-np.abs(values))
-    return np.where(values >= 0.0, 1.0, decay) / (1.0 + decay)
+    return np.exp(np.minimum(values, 0.0)) / (1.0 + np.exp(-np.abs(values)))
 
 
 def log_sigmoid(x: npt.ArrayLike) -> FloatArray:
@@ -163,8 +162,9 @@ class IndependentNormalPriors(Model):
 
     def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the gradient of E_q[log prior] in loc and raw_scale, in closed form."""
-        variance = self._prior_law()[1] ** 2
-        return self.log_prior_gradient(loc), np.asarray(-softplus(raw_scale) * sigmoid(raw_scale) / variance)
+        mean, stddev = self._prior_law()
+        variance = stddev**2
+        return -(loc - mean) / variance, -softplus(raw_scale) * sigmoid(raw_scale) / variance
 
     def prior_moments(self) -> tuple[FloatArray, FloatArray]:
         """Return the prior's mean and standard deviation of each unconstrained parameter, two (n,) arrays."""

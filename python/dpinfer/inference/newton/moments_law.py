@@ -27,6 +27,8 @@ _SMALL = 0.3  # nodes are even in their log above so many standard deviations of
 _SWEEPS, _CLOSE = 30, 1e-3  # of a fixed point: variances of errors to a thousandth of all noise
 _LEAST = 1e-3  # moves a posterior's variance by a millionth of the least that scores can leave: tolerance
 _FINE = 40  # parts of an interval of a grid
+_MOVED = 6.0  # standard deviations that scores can move offset and centre by, with few weights: tolerance
+_APART = 0.25  # least distance of the logs of lengths of two laws: as near with many weights costs seconds, and no draw
 # Log of the mass that is left out; share of even proposals; factor of standard deviations; share beyond the outer
 # offsets; bisections; proposals for a draw; tolerance.
 _NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED, _MADE = 9.0, 0.05, 1.05, 0.003, 30, 8, 2
@@ -329,8 +331,10 @@ class ErrorDraws(ErrorLaw):
         super().__init__(law := law.at(law.spreads[::step], step * law.width[::step]), threads)
         far = 4.0 * (np.trace(law.scores.prior_covariance) + law.position @ law.position)
         near = np.clip(0.01 * np.min(self.noise.min(axis=1) / self._entry), 1e-12 * far, 1e-3 * far)
-        centres = np.clip(self._middle + np.array([[-6.0], [6.0]]) * self._width, *law.ends)
-        ends = (1.0 - self._kept) * centres + np.array([[-5.0], [5.0]]) * np.sqrt(self._entry)
+        # The scores, d of them, can move c and x by a multiple of sqrt(d) standard deviations.
+        moved = max(_MOVED, math.sqrt(d)) * np.array([[-1.0], [1.0]])
+        ends = (1.0 - self._kept) * np.clip(self._middle + moved * self._width, *law.ends)
+        ends = ends + moved * np.sqrt(self._entry)
         offsets = np.linspace(ends[0], ends[1], tuning.TUNING.offsets, axis=1)
         # Few lengths, until several nodes are where their law is; then all lengths where it is not negligible.
         fine, low, high, resolved = math.sqrt(2.0 / d), math.log(near), math.log(far), False
@@ -353,7 +357,7 @@ class ErrorDraws(ErrorLaw):
             offsets = np.stack([np.interp(law.spreads, before, part) for part in offsets.T], axis=1)
             resolved = bool(min(np.sum(likely), *np.sum(flat[likely], axis=1)) >= tuning.TUNING.resolved)
         each = np.log(np.gradient(offsets, axis=1))
-        between = np.arange(low, high + fine, fine)
+        between = np.arange(low, high + fine, max(fine, _APART))
         at = np.clip((between - places[0]) / apart, 0.0, len(places) - 1.001)
         left = at.astype(np.int64)
         mass = mass[:, :, left] + (at - left) * (mass[:, :, left + 1] - mass[:, :, left]) + each[:, :, None]
@@ -405,8 +409,11 @@ class ErrorDraws(ErrorLaw):
         """Draw M: propose errors in independent sets, draw a few of them again by their weight, and M given each."""
         d, proposed = len(self._law.eigenvalues), _PROPOSED * size
         chosen = stratified(self._share, proposed, sets, rng)
-        error = self._mean[chosen] + np.einsum("sij,sj->si", self._root[chosen], rng.standard_normal((proposed, d)))
         of = self._of[chosen]
+        error: FloatArray = rng.standard_normal((proposed, d))
+        order = np.argsort(chosen, kind="stable")
+        for own in np.split(order, np.flatnonzero(np.diff(chosen[order])) + 1):
+            error[own] = self._mean[chosen[own[0]]] + error[own] @ self._root[chosen[own[0]]].T
         log_weight, *centre = self._score_given(of, error)
         along_prior = np.sum((error @ self._law.prior_precision) * error, axis=1)
         log_weight += np.log(self.weight[of]) + 0.5 * along_prior / _WIDER**2

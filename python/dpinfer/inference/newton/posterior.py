@@ -175,7 +175,7 @@ _GROWTH = 1.3, 2.0  # ends of the factor by which draws grow
 _SETS, _FEWEST = 32, 8  # independent sets of a batch of draws; of many weights
 _CHAINS, _WARM_UP = 8, 100  # of a set, where a sampler draws; its steps before, unless the request has others
 _ENTRIES, _DRAWN, _NORMAL = 50_000, (32, 64), (1, 16)  # draws of a set: as many as entries allow, where drawn or not
-_KEPT, _MOST = (3_000_000, 100_000_000), (24_576, 98_304)  # entries of factors, draws: while they cost little; in all
+_KEPT, _MOST = (3_000_000, 150_000_000), (24_576, 98_304)  # entries of factors, draws: while they cost little; in all
 
 _TAKEN = (
     "The noise hides directions of so many weights that the posterior is taken for normal: intervals may be much too "
@@ -262,9 +262,8 @@ def mixture_of(scores: LinearScores | BoundedScores, request: NewtonRequest) -> 
 
 def _drawn(law: MomentsLaw, hidden: bool) -> bool:
     """Return whether errors are drawn, and the posterior is not taken for normal."""
-    d, chosen = len(law.eigenvalues), tuning.TUNING
-    too_many = d > chosen.many_weights or (d > chosen.few and 2 * law.hidden > d)
-    return not too_many and (hidden or law.bent > chosen.near_hidden)
+    chosen = tuning.TUNING
+    return len(law.eigenvalues) <= chosen.many_weights and (hidden or law.bent > chosen.near_hidden)
 
 
 def _normal_laws(found: GivenMoments) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -33,10 +33,8 @@ class Tuning:
     # the second moments are held positive definite where draws are worth at least this share of them; 0.02 to 0.2;
     # Scope, seen half: no release has a share between 0.03 and 0.09, and below far more draws would be needed
     definite: float = 0.05
-    # few, many_weights: weights, of more of which the posterior is taken for normal where most directions are hidden,
-    # and in any case; 60 to 150, 200 to 400; by hand, for seconds (bench/speed/newton_posterior_speed.py); Scope has at
-    # most 69
-    few: int = 100
+    # weights, of more of which the posterior is taken for normal; 200 to 400; by hand, for seconds
+    # (bench/speed/newton_posterior_speed.py)
     many_weights: int = 300
     rough: float = 1.0  # error that is stated then where directions are hidden, in posterior sd; 0.5 to 2; by hand
     # errors are drawn, not taken for normal, where what bends the scores moves weights by so many posterior standard

@@ -410,7 +410,7 @@ class ErrorDraws(ErrorLaw):
         d, proposed = len(self._law.eigenvalues), _PROPOSED * size
         chosen = stratified(self._share, proposed, sets, rng)
         of = self._of[chosen]
-        error: FloatArray = rng.standard_normal((proposed, d))
+        error: npt.NDArray[Any] = rng.standard_normal((proposed, d))
         order = np.argsort(chosen, kind="stable")
         for own in np.split(order, np.flatnonzero(np.diff(chosen[order])) + 1):
             error[own] = self._mean[chosen[own[0]]] + error[own] @ self._root[chosen[own[0]]].T

@@ -117,7 +117,7 @@ def check_float_array(
 
 @dataclass(frozen=True)
 class Shape:
-    """Shape of an array of a release: names of its axes, such as "T d".  Axes of one name have one length.
+    """Shape of a release's array, as names of axes such as "T d".  Axes with the same name have the same length.
 
     The length of an axis is in `sizes`, or that of the first array with this axis, which must not be empty.
     """

@@ -30,7 +30,7 @@ _HOLDERS = (list, tuple, dict, set, frozenset)
 
 
 def text_of(value: Any) -> str | None:
-    """Return a value as a label in its one spelling, or None if it is missing or has no text.
+    """Return the canonical spelling of a label; None for a missing value or an empty text.
 
     A number has the shortest digits that restore it in double precision, and no decimal point if it is whole; true and
     false are 1 and 0; dates and times follow ISO 8601. The same holds for a text of such a value. Other text loses

@@ -42,7 +42,7 @@ class StoredPlan:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Rebuild a plan from the result of :meth:`to_dict`; refuse missing and unknown fields.
 
-        **Privacy.** Reads no records.  A stored epsilon is checked as any other is, by the constructor.
+        **Privacy.** Reads no records.  The constructor checks a stored epsilon.
         """
         if not isinstance(data, Mapping):
             raise ValueError(f"a plan must be a mapping, got {type(data).__name__}")

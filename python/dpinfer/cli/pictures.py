@@ -115,7 +115,7 @@ def _contrasting(posterior: Posterior) -> dict[str, int]:
 
 
 def draw_picture(draw: "Callable[[Axes], Axes]", size: tuple[float, float], caption: str) -> Picture:
-    """Return one picture as PNG, of this width and height in inches."""
+    """Return the figure as PNG; width and height are in inches."""
     # Imported here: `dpinfer --help` must not wait for matplotlib.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

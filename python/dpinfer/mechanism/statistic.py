@@ -231,7 +231,7 @@ def _clip(model: ConjugateModel, clip: float | str, epsilon: float, n_records: i
 def lattice_of(
     model: Any, bound: float | None, *, replace: bool, coarse: bool = False
 ) -> tuple[LatticeSum, tuple[str, ...]]:
-    """Return the lattice of the sums, and their names; counts are summed as they are.
+    """Return lattice and names of the sums; the lattice of counts is the whole numbers.
 
     A `coarse` lattice has some 2**10 steps in a record's bound: shares of noise are drawn by rejection there.
     """

@@ -135,7 +135,7 @@ def crosstab(
     checkpoint: CheckpointArgument = None,
     random_source: RandomSource | None = None,
 ) -> NoisyTable:
-    """Release the number of records in each combination of the categories of some columns.
+    """Release a cross-table: the number of records with each combination of categories.
 
     **Privacy.** Reads the records.  (epsilon, delta)-differentially private: a record adds 1 to one cell.
 

@@ -231,7 +231,7 @@ class _Population:
         return self._bread_given(*self._bread_noise(size, rng))
 
     def _bread_noise(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Draw the noise of the bread, and the part of what its bound removes over what is expected of it."""
+        """Draw the noise of the bread, (size, d, d), and factors of the expected loss by its bound, (size, 1, 1)."""
         noise = _symmetric(rng, size, self.release.n_coef, self.release.bread_stddev)
         return noise, rng.uniform(0.0, 2.0, size=(size, 1, 1))
 

@@ -202,7 +202,7 @@ def _draw(
 
 
 def _lattice(factors: IntArray, limits: FloatArray, n_features: int, replace: bool) -> LatticeSum:
-    """Bounds of every product: even in each variable, it cannot be negative."""
+    """Return bounds of every product; a product with even powers alone cannot be negative."""
     high = np.ones(factors.shape[0])
     for column in factors.T:
         high = high * limits[column]

@@ -112,7 +112,7 @@ class ExpectedDivergence:
     mean, standard_error : float
         Of the divergence.
     shifted_share : float
-        Share of the draws whose precision had to be shifted to be positive definite.
+        Share of draws with a precision that was shifted until it was positive definite.
     """
 
     mean: float

@@ -179,7 +179,7 @@ class TarpAccumulator:
         return points
 
     def _uniform_points(self, n_sims: int, n_dims: int, unit: FloatArray | None) -> tuple[FloatArray, FloatArray]:
-        """Return reference points of the box, and its sides as units unless there are some."""
+        """Return reference points in the box, and units: by default the sides of the box."""
         if self._bounds is None or self._bounds[0].size != n_dims:
             raise ValueError(f"bounds must have shape ({n_dims},) each")
         low, high = self._bounds

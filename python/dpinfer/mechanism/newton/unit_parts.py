@@ -1,4 +1,4 @@
-"""Units made of rows: persons as records of one fixed width, and units in several places, each whole in one of them.
+"""Units of several rows: a person with a fixed number of rows is one record; a unit of any number is in one shard.
 
 **Privacy.** Reads the records.  A person's record is a function of that person's rows and of public numbers: the first
 rows, up to the public largest number, in the order in which they were given (docs/derivations/people.md).  Of units in

@@ -159,7 +159,7 @@ class _NewtonWork(Work):
 
 
 class _StatisticWork(Work):
-    """The one pass of a sufficient statistic, which is short: it uses one thread."""
+    """The pass of a sufficient statistic, on one thread: it is short."""
 
     n_passes = 1
 

@@ -293,7 +293,7 @@ def thresholded_counts(
 ) -> dict[str, int]:
     """Return the labels whose count passes a threshold after discrete Laplace noise, with their noisy counts.
 
-    They are in descending order of noisy counts, then by name; `counts` are those of the labels that occur.
+    Order: descending noisy counts, then names.  `counts`: the numbers of records of the labels that occur.
 
     **Privacy.** (epsilon, delta)-differentially private for every delta with ``threshold >=
     least_threshold(epsilon, delta, replace=replace)``, when each record has at most one label, and each call with this

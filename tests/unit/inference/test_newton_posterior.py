@@ -639,14 +639,14 @@ def test_shrinkage_keeps_what_is_resolved_and_drops_what_is_not(rng):
 def test_nodes_weigh_what_their_places_say_of_an_exponential_law() -> None:
     nodes = np.linspace(0.0, 30.0, 23)
     for _ in range(3):
-        nodes, width = _finer(nodes, -nodes, 0.0)
+        nodes, width = _finer(nodes, -nodes, nodes.size, 0.0)
         # What the rule itself is off by, and up to 0.003 of the root of the law that lies beyond the last node.
         found = [width @ (nodes**power * np.exp(-nodes)) for power in range(3)]
         np.testing.assert_allclose(found, [1.0, 1.0, 2.0], rtol=0.015)
 
 
 def test_steps_are_finite_where_a_density_is_negligible_at_its_first_node():
-    nodes, width = _finer(np.arange(6.0), np.array([-4000.0, -6.0, -3.0, 0.0, -3.0, -6.0]), 0.0)
+    nodes, width = _finer(np.arange(6.0), np.array([-4000.0, -6.0, -3.0, 0.0, -3.0, -6.0]), 6, 0.0)
     assert np.all(np.isfinite(width))
     assert np.all(width > 0.0)
     assert np.all(np.diff(nodes) > 0.0)

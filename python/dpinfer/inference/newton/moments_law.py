@@ -331,11 +331,9 @@ class ErrorDraws(ErrorLaw):
         super().__init__(law := law.at(law.spreads[::step], step * law.width[::step]), threads)
         far = 4.0 * (np.trace(law.scores.prior_covariance) + law.position @ law.position)
         near = np.clip(0.01 * np.min(self.noise.min(axis=1) / self._entry), 1e-12 * far, 1e-3 * far)
-        # The scores, d of them, can move c and x by a multiple of sqrt(d) standard deviations.
-        moved = max(_MOVED, math.sqrt(d)) * np.array([[-1.0], [1.0]])
-        ends = (1.0 - self._kept) * np.clip(self._middle + moved * self._width, *law.ends)
-        ends = ends + moved * np.sqrt(self._entry)
-        offsets = np.linspace(ends[0], ends[1], tuning.TUNING.offsets, axis=1)
+        ends = self._offset_ends()
+        offsets = np.linspace(ends[:, 0], ends[:, 2], tuning.TUNING.offsets + 2, axis=1)[:, 1:-1]
+        offsets = np.sort(np.hstack((offsets, ends)), axis=1)
         # Few lengths, until several nodes are where their law is; then all lengths where it is not negligible.
         fine, low, high, resolved = math.sqrt(2.0 / d), math.log(near), math.log(far), False
         for number in range(tuning.TUNING.rounds + 1):
@@ -351,10 +349,11 @@ class ErrorDraws(ErrorLaw):
             by_spread = special.logsumexp(by_offset + np.log(np.gradient(offsets, axis=1)), axis=1)
             likely = by_spread > by_spread.max() - tuning.TUNING.flat
             flat = by_offset > by_offset.max(axis=1, keepdims=True) - tuning.TUNING.flat
-            offsets = np.array([_finer(*row, _EDGE)[0] for row in zip(offsets, by_offset, strict=True)])
-            before, after = law.spreads, _finer(law.spreads, by_spread - np.log(law.width), 0.0)
+            finer = [_finer(*row, tuning.TUNING.offsets, _EDGE)[0] for row in zip(offsets, by_offset, strict=True)]
+            before, after = law.spreads, _finer(law.spreads, by_spread - np.log(law.width), law.spreads.size, 0.0)
             super().__init__(law := law.at(*after), threads)
-            offsets = np.stack([np.interp(law.spreads, before, part) for part in offsets.T], axis=1)
+            offsets = np.stack([np.interp(law.spreads, before, part) for part in np.transpose(finer)], axis=1)
+            offsets = np.sort(np.hstack((offsets, self._offset_ends())), axis=1)
             resolved = bool(min(np.sum(likely), *np.sum(flat[likely], axis=1)) >= tuning.TUNING.resolved)
         each = np.log(np.gradient(offsets, axis=1))
         between = np.arange(low, high + fine, max(fine, _APART))
@@ -368,6 +367,14 @@ class ErrorDraws(ErrorLaw):
         self._share = (share + _FLOOR / share.size) / (1.0 + _FLOOR)
         self._of, (self._mean, self._root, self._told, self._precision, self._log) = node, laws
         self._log += np.log(self._share)
+
+    def _offset_ends(self) -> FloatArray:
+        """Return the least offset, the one of c's lower end, where the density may rise steeply, and the largest."""
+        # The scores, d of them, can move c and x by a multiple of sqrt(d) standard deviations.
+        moved = max(_MOVED, math.sqrt(len(self._law.eigenvalues))) * np.array([[-1.0], [1.0]])
+        low, high = (1.0 - self._kept) * np.clip(self._middle + moved * self._width, *self._law.ends)
+        far = moved[1] * np.sqrt(self._entry)
+        return np.column_stack((low - far, low, high + far))
 
     def _proposals(self, *nodes: npt.NDArray[Any]) -> tuple[FloatArray, ...]:
         """Return logs of the mass around nodes of (t, a, r) (Daniels 1954), (N,), and normal laws there.
@@ -441,8 +448,8 @@ def _again(log_weight: FloatArray, size: int, sets: int, rng: np.random.Generato
     return np.asarray(order[again, of_set] * sets + of_set)
 
 
-def _finer(nodes: FloatArray, log_density: FloatArray, below: float) -> tuple[FloatArray, FloatArray]:
-    """Return as many nodes, that have equal parts of a power of a density, and their widths: steps over that power.
+def _finer(nodes: FloatArray, log_density: FloatArray, size: int, below: float) -> tuple[FloatArray, FloatArray]:
+    """Return `size` nodes that have equal parts of a power of a density, and their widths: steps over that power.
 
     The density falls little between two of them; it is log-linear between nodes; `below` is the part below the first.
     """
@@ -453,7 +460,7 @@ def _finer(nodes: FloatArray, log_density: FloatArray, below: float) -> tuple[Fl
     power = min(0.5, 3.0 / max(fall, 1e-300)) * (np.interp(fine, index, log_density) - log_density[top])
     power = np.exp(np.maximum(power, -_LEAST_LOG))
     cumulative = np.append(0.0, np.cumsum(0.5 * (power[1:] + power[:-1]) * np.diff(place)))
-    part = np.linspace(below, 1.0 - _EDGE, nodes.size) * cumulative[-1]
+    part = np.linspace(below, 1.0 - _EDGE, size) * cumulative[-1]
     width = (part[1] - part[0]) / np.interp(part, cumulative, power)
     width[[0, -1]] *= 0.5
     return np.interp(part, cumulative, place), width

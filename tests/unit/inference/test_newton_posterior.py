@@ -10,7 +10,7 @@ from scipy import special, stats
 import dpinfer as dpi
 from dpinfer.accounting import GaussianEvent, NonPrivateEvent
 from dpinfer.errors import NumericalError, ReleaseFormatError
-from dpinfer.inference.newton import checks, tuning
+from dpinfer.inference.newton import checks, moments_law, tuning
 from dpinfer.inference.newton import posterior as newton_posterior
 from dpinfer.inference.newton import scores as scores_module
 from dpinfer.inference.newton.checks import prior_conflict
@@ -634,6 +634,26 @@ def test_shrinkage_keeps_what_is_resolved_and_drops_what_is_not(rng):
     assert np.linalg.eigvalsh(vague.matrix)[0] > 0.0
     whitened = sharp.whitening @ truth @ sharp.whitening.T
     np.testing.assert_allclose(whitened, np.eye(4), atol=0.05)
+
+
+@pytest.mark.parametrize("offsets", [4, 6, 9])
+def test_proposals_are_worth_their_number_where_the_law_is_steep_at_an_end(monkeypatch, rng, offsets):
+    """Just above the lower end of the centre: without a node there, draws were worth a two hundredth as much."""
+    worth = []
+
+    def again(log_weight, size, *arguments):
+        weight = np.exp(log_weight - log_weight.max())
+        worth.append(np.sum(weight) ** 2 / np.sum(weight**2) / weight.size)
+        return np.arange(size)
+
+    monkeypatch.setattr(tuning, "TUNING", dataclasses.replace(tuning.TUNING, offsets=offsets))
+    monkeypatch.setattr(moments_law, "_again", again)
+    score = np.array([-0.32, 0.23, 0.09, -0.16, 0.19, 0.09, 0.18])
+    position = np.array([0.99, 0.51, 1.37, 0.55, -0.61, -0.05, -0.18])
+    release = np.diag([-5.96, -1.68, -0.01, 1.68, 4.51, 6.76, 7.35])
+    law = MomentsLaw(release, 1.875, MeanScores(score, position, 0.0136, 0.0016, np.eye(7)))
+    ErrorDraws(law).draw(512, 32, rng)
+    assert worth[0] > 0.7
 
 
 def test_nodes_weigh_what_their_places_say_of_an_exponential_law() -> None:

@@ -219,7 +219,7 @@ class LinearScores:
         spread = np.sqrt(np.exp(2.0 * log_scale)[:, None] + excess / self._weight)
         expected = self._weight * (chi_mean(release.scale_units[last] / spread) - release.scale_centre)
         error = np.square(tuning.TUNING.scale_error_of_excess * excess / np.square(spread))
-        error = error + np.square(self._ratio_error * expected)
+        error = error + (self._ratio_error**2 + tuning.TUNING.weight_error**2) * np.square(expected)
         missed = release.scale_scores[last] - self._ratio * expected
         return missed, np.square(release.scale_stddev[last]) + error
 
@@ -252,9 +252,11 @@ class LinearScores:
         spread = np.sqrt(variance + excess)
         clips = release.clips[steps]
         slope = huber_slope(clips / spread)
-        wrong = tuning.TUNING.slope_error**2 * excess / d
+        relative = tuning.TUNING.slope_error**2 + np.square(
+            tuning.TUNING.slope_error_of_excess * excess / (variance + excess)
+        )
         own = np.where(steps < len(release.scores) - 1, tuning.TUNING.sampling_share, 0.0)
-        noise = np.square(release.score_stddev[steps] / slope) + wrong + own * variance / n
+        noise = np.square(release.score_stddev[steps] / slope) + relative * excess / d + own * variance / n
         bound = clips[-1] / spread[:, -1]
         sampling = np.square(spread[:, -1] / huber_slope(bound)) * huber_variance(bound) / n
         prior = np.repeat(self._model.prior_scale**2 * variance, d, axis=1)

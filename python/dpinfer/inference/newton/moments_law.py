@@ -28,7 +28,6 @@ _SWEEPS, _CLOSE = 30, 1e-3  # of a fixed point: variances of errors to a thousan
 _LEAST = 1e-3  # moves a posterior's variance by a millionth of the least that scores can leave: tolerance
 _FINE = 40  # parts of an interval of a grid
 _MOVED = 6.0  # standard deviations that scores can move offset and centre by, with few weights: tolerance
-_APART = 0.25  # least distance of the logs of lengths of two laws: as near with many weights costs seconds, and no draw
 # Log of the mass that is left out; share of even proposals; factor of standard deviations; share beyond the outer
 # offsets; bisections; proposals for a draw; tolerance.
 _NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED, _MADE = 9.0, 0.05, 1.05, 0.003, 30, 8, 2
@@ -356,7 +355,7 @@ class ErrorDraws(ErrorLaw):
             offsets = np.sort(np.hstack((offsets, self._offset_ends())), axis=1)
             resolved = bool(min(np.sum(likely), *np.sum(flat[likely], axis=1)) >= tuning.TUNING.resolved)
         each = np.log(np.gradient(offsets, axis=1))
-        between = np.arange(low, high + fine, max(fine, _APART))
+        between = np.arange(low, high + fine, max(fine, tuning.TUNING.laws_apart))
         at = np.clip((between - places[0]) / apart, 0.0, len(places) - 1.001)
         left = at.astype(np.int64)
         mass = mass[:, :, left] + (at - left) * (mass[:, :, left + 1] - mass[:, :, left]) + each[:, :, None]

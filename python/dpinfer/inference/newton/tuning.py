@@ -53,6 +53,9 @@ class Tuning:
     rounds: int = 8
     flat: float = 6.0
     resolved: int = 4
+    # least distance of the logs of lengths of two laws; 0.1 to 0.5; Scope, half of the seen cells: draws are worth
+    # as much as with laws as near as sqrt(2 / d), which cost seconds with many weights
+    laws_apart: float = 0.25
     error: float = 0.05  # largest error of a quantile, in posterior sd, with nothing said; 0.02 to 0.1; not tuned
     aim: float = 0.045  # the error at which drawing ends: below `error`, as it is estimated; 0.02 to 0.05; not tuned
     fine: float = 0.02  # the same while draws cost little: few are then above `error`; 0.01 to 0.05; not tuned

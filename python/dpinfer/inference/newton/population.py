@@ -17,7 +17,7 @@ from dpinfer.inference.newton.strata import BetweenStrata
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import in_parts
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.posterior.theta import DrawnTheta
+from dpinfer.inference.posterior.theta import DrawnTheta, inverse_factors
 from dpinfer.inference.request import OwnPopulationRequest, model_of
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.models import tuning as common
@@ -28,9 +28,11 @@ from dpinfer.models.whitening import steady_solve
 from dpinfer.release import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
 from dpinfer.release.newton.regression import PopulationSums
 
-# Draws of bread and meat in the first of at most so many rounds, each with twice as many (51 200 in the last, memory),
-# until the error of quantiles is below `Tuning.aim`.  Batches show it to 1 / sqrt(2 * 39), 11%.
-_DRAWS, _TRIES, _BATCHES = 200, 9, 40
+# Draws of bread and meat in the first round, and at most (memory); each round has as many as its error, to fall below
+# so much of `Tuning.aim`, needs, and at most doubles them.  Half of the draws mirror the others, within a batch, so
+# that errors in proportion to the noise cancel.  Batches show the error to 1 / sqrt(2 * 39), 11%.
+_DRAWS, _MOST, _BELOW, _BATCHES = 160, 51_200, 0.9, 40
+_TOGETHER = 40  # draws whose matrices stay in a core's cache, at 50 weights
 _SWEEPS = 6  # weights of scores depend on the zero, and the zero on them: tolerance
 
 
@@ -92,13 +94,22 @@ class _Population:
             found = self.curves.within_reach(found, next_point)
         return found, weight, covariance
 
-    def _scores_at(self, found: FloatArray, breads: FloatArray) -> FloatArray:
-        """Return what each score says of a point, by the bread on the way there; (T, S, d) for breads (S, d, d)."""
-        said = []
-        for point, score in zip(self.release.positions, self.release.scores, strict=True):
-            change = self.curves.change(0.5 * (point + found))
-            said.append(score - (breads @ (change @ (found - point))) @ change)
-        return np.array(said)
+    @cached_property
+    def _way(self) -> tuple[FloatArray, FloatArray]:
+        """How the bread changes on the way from each score's point to the zero, (T, d, d), and that way, (T, d)."""
+        at, found = self.release.positions, self.zero[0]
+        changes = np.array([self.curves.change(0.5 * (point + found)) for point in at])
+        return changes, np.einsum("tij,tj->ti", changes, found - at)
+
+    def _scores_at_zero(self, breads: FloatArray) -> FloatArray:
+        """Return what each score says of the zero, by the bread on the way there; (S, T, d) for breads (S, d, d)."""
+        changes, way = self._way
+        return np.asarray(self.release.scores - np.einsum("tij,stj->sti", changes, way @ breads))
+
+    @cached_property
+    def _change(self) -> FloatArray:
+        """How the bread changes between its point and the zero."""
+        return self.curves.change(self.zero[0])
 
     @cached_property
     def clipped(self) -> FloatArray:
@@ -233,37 +244,51 @@ class _Population:
     def _bread_noise(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Draw the noise of the bread, (size, d, d), and factors of the expected loss by its bound, (size, 1, 1)."""
         noise = _symmetric(rng, size, self.release.n_coef, self.release.bread_stddev)
-        return noise, rng.uniform(0.0, 2.0, size=(size, 1, 1))
+        removed = rng.uniform(0.0, 2.0, size=(size // 2, 1, 1))
+        return noise, np.concatenate((removed, 2.0 - removed))
 
     def _bread_given(self, noise: FloatArray, removed: FloatArray) -> FloatArray:
-        release = self.release
-        onward = release.score_transform @ np.linalg.inv(release.bread_transform)
+        release, onward = self.release, self._onward
         grown = 1.0 + (1.0 / self.lengths.kept(release.bread_bound / release.length_unit) - 1.0) * removed
         return at_least(grown * (onward @ (release.bread + noise) @ onward.T), common.TUNING.least_level)
 
+    @cached_property
+    def _onward(self) -> FloatArray:
+        """From the coordinates of the bread's pass to those of the scores."""
+        return np.asarray(self.release.score_transform @ np.linalg.inv(self.release.bread_transform))
+
     def draw(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, ...]:
-        """Return mean, precision and sampling covariance of the weights for draws of bread and meat."""
-        (meat, left), _ = self.meat, self.zero  # computed before threads share them
+        """Return the weights' mean, variance, precision's factor and sampling covariance for draws of bread and meat.
+
+        Shapes (size, d), (size, d), (size, d, d) and, averaged in each part of the draws, (parts, d, d).
+        """
+        (meat, left), _, _ = self.meat, self._way, self._change  # computed before threads share them
         drawn = self._bread_noise(size, rng)
         meats = meat + _symmetric(rng, size, self.release.n_coef, left)
-        return in_parts(self._laws_given, self.threads, *drawn, meats)
+        parts = -(-size // _TOGETHER)
+        return in_parts(self._laws_given, self.threads, *drawn, meats, parts=parts)
 
     def _laws_given(self, noise: FloatArray, removed: FloatArray, meats: FloatArray) -> tuple[FloatArray, ...]:
         release, d = self.release, self.release.n_coef
         curvature = self._bread_given(noise, removed)
         meats = at_least(meats, common.TUNING.least_level * float(np.trace(self.meat[0])) / d)
         at, weight, covariance = self.zero
-        missed = np.tensordot(weight, self._scores_at(at, curvature), axes=1)
-        change = self.curves.change(at)
-        curvature = change @ curvature @ change
+        missed = weight @ self._scores_at_zero(curvature)
+        change, transform = self._change, release.score_transform
         sampling = meats / release.n_records
         spread = sampling + float(weight @ covariance @ weight) * np.eye(d)
-        said = np.linalg.solve(spread, curvature)
-        precision = np.swapaxes(curvature, 1, 2) @ said + self.prior_precision
-        information = (np.swapaxes(said, 1, 2) @ (missed + curvature @ at)[:, :, None])[..., 0]
-        mean = np.asarray(np.linalg.solve(precision, information[..., None])[..., 0], dtype=np.float64)
-        inverse = np.linalg.inv(curvature)
-        return mean, 0.5 * (precision + np.swapaxes(precision, 1, 2)), inverse @ sampling @ inverse
+        # The score's derivative in the weights, which are the origin + transform' point.
+        inverse = np.linalg.inv(curvature := change @ curvature @ change) @ transform
+        slope = np.linalg.solve(transform, curvature)
+        said = np.linalg.solve(spread, np.swapaxes(slope, 1, 2))
+        precision = slope @ said
+        precision[:, np.arange(d), np.arange(d)] += 1.0 / self.prior_variance
+        factor = np.linalg.cholesky(0.5 * (precision + np.swapaxes(precision, 1, 2)))
+        root = inverse_factors(factor)
+        information = (missed + curvature @ at)[:, None, :] @ said
+        mean = self.origin + (information @ np.swapaxes(root, 1, 2) @ root)[:, 0]
+        data = np.mean(np.swapaxes(inverse, 1, 2) @ sampling @ inverse, axis=0, keepdims=True)
+        return mean, np.einsum("sij,sij->sj", root, root), factor, data
 
     @cached_property
     def n_unresolved(self) -> int:
@@ -276,7 +301,7 @@ class _Population:
         """White's comparison; None where it was not measured."""
         if isinstance(self.model, OwnModel) or self.model.survey_weights is not None or self.dependent:
             return None
-        change = self.curves.change(self.zero[0])
+        change = self._change
         draws = change @ self.curvatures(_DRAWS, np.random.default_rng(0)) @ change
         bread = change @ self.curvatures(1, None)[0] @ change
         release, sizes, meat = self.release, self.sizes, self.meat[0]
@@ -297,13 +322,13 @@ class _Population:
         freedom = (len(release.scores) - 1) * release.n_coef
         if freedom == 0:
             return 1.0
-        found, _, covariance = self.zero
+        _, _, covariance = self.zero
         bread = self.curvatures(_DRAWS, np.random.default_rng(0))
         # In units of their covariance, and without their mean.
         root = np.linalg.inv(np.linalg.cholesky(covariance))
         rest = differences(root @ np.ones(len(root)))
         total = 0.0
-        for own in np.tensordot(rest @ root, self._scores_at(found, bread), axes=1):
+        for own in np.swapaxes(rest @ root @ self._scores_at_zero(bread), 0, 1):
             noise = np.cov(own.T, bias=True).reshape(release.n_coef, -1) + np.eye(release.n_coef)
             centre = own.mean(axis=0)
             total += float(centre @ np.linalg.solve(noise, centre))
@@ -345,9 +370,10 @@ class _Population:
 
 
 def _symmetric(rng: np.random.Generator, size: int, d: int, stddev: float) -> FloatArray:
-    """Return symmetric noise: `stddev` on the diagonal, 1 / sqrt(2) of it beside."""
-    noise = rng.normal(scale=0.5 * stddev, size=(size, d, d))
-    return noise + np.swapaxes(noise, 1, 2)
+    """Return symmetric noise: `stddev` on the diagonal, 1 / sqrt(2) of it beside; the second half mirrors the first."""
+    noise = rng.normal(scale=0.5 * stddev, size=(size // 2, d, d))
+    noise += np.swapaxes(noise, 1, 2).copy()
+    return np.concatenate((noise, -noise))
 
 
 def at_least(matrices: FloatArray, least: float) -> FloatArray:
@@ -410,28 +436,19 @@ def population_posterior(release: PopulationSums, request: OwnPopulationRequest)
 
 def _theta(population: _Population, seed: int) -> tuple[DrawnTheta, MixtureError, float]:
     """Return the distribution of the parameters, its error, and the p-value of the weights' size under the prior."""
-    rng, drawn, size = np.random.default_rng(seed), [], 0
-    for more in range(_TRIES):
-        drawn.append(population.draw(_DRAWS * 2**more - size, rng))
-        size = _DRAWS * 2**more
-        found = _of_draws(population, *map(np.concatenate, zip(*drawn, strict=True)))
-        if found[1].quantile.max() < tuning.TUNING.aim:
+    rng, drawn, size, aim = np.random.default_rng(seed), [], 0, tuning.TUNING.aim
+    more = _DRAWS
+    while True:
+        drawn.append(population.draw(more, rng))
+        location, variance = (np.concatenate([part[i] for part in drawn]) for i in (0, 1))
+        error, size = mixture_error(location, variance, _BATCHES), size + more
+        if (worst := error.quantile.max()) < aim or size >= _MOST:
             break
-    return found
-
-
-def _of_draws(
-    population: _Population, mean: FloatArray, precision: FloatArray, sampling: FloatArray
-) -> tuple[DrawnTheta, MixtureError, float]:
-    """Return the same from laws of the weights given draws of bread and meat."""
-    transform, size = population.release.score_transform, len(mean)
-    back = np.linalg.inv(transform)
-    location = population.origin + mean @ transform
-    precision = back @ precision @ back.T
-    covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
-    data = (transform.T @ sampling @ transform).mean(axis=0)
-    factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
-    variance = np.diagonal(covariance, axis1=1, axis2=2)
+        # The error falls as 1 / sqrt(draws).
+        wanted = size * min(max((worst / (_BELOW * aim)) ** 2, 1.0), 2.0)
+        more = min(math.ceil((wanted - size) / (2 * _BATCHES)) * 2 * _BATCHES, _MOST - size)
+    factor = np.concatenate([part[2] for part in drawn])
+    data = np.average([part[3].mean(axis=0) for part in drawn], axis=0, weights=[len(part[0]) for part in drawn])
     expected = population.prior_variance
     conflict = prior_conflict((location - population.origin) / np.sqrt(expected), variance / expected, np.ones(size))
     if isinstance(population.model, LinearRegression):
@@ -440,14 +457,12 @@ def _of_draws(
         deviation = spread / float(sigmoid(np.array(rho)))
         location = np.column_stack((location, np.full(size, rho)))
         variance = np.column_stack((variance, np.full(size, deviation**2)))
-        wide = np.zeros((size, location.shape[1], location.shape[1]))
-        wide[:, :-1, :-1], wide[:, -1, -1] = factor, 1.0 / deviation
-        factor = wide
-        grown = np.zeros(wide.shape[1:])
-        grown[:-1, :-1], grown[-1, -1] = data, 2.0 * deviation**2 / 3.0
-        data = grown
-    theta = theta_of_draws(location, variance, factor, data)
-    return theta, mixture_error(location, variance, _BATCHES), conflict
+        factor = np.pad(factor, ((0, 0), (0, 1), (0, 1)))
+        factor[:, -1, -1] = 1.0 / deviation
+        data = np.pad(data, (0, 1))
+        data[-1, -1] = 2.0 * deviation**2 / 3.0
+        error = mixture_error(location, variance, _BATCHES)
+    return theta_of_draws(location, variance, factor, data), error, conflict
 
 
 def _verdict(population: _Population, found: dict[str, str]) -> str:

@@ -22,12 +22,17 @@ _NEGLIGIBLE = 1e-12  # nodes of smaller weight change no printed digit
 _MOST_POINTS, _CELLS = 200_000, 32_768  # more points are binned first, to cells of their range: memory and time
 
 
-def in_parts(compute: Callable[..., tuple[FloatArray, ...]], threads: int, *arrays: Any) -> tuple[FloatArray, ...]:
-    """Return arrays over draws, (S, ...), computed on several cores: LAPACK runs outside of Python's lock."""
-    threads = min(threads, len(arrays[0]))
-    parts = (np.array_split(values, threads) for values in arrays)
-    with ThreadPoolExecutor(threads) as pool:
-        return tuple(map(np.concatenate, zip(*pool.map(compute, *parts), strict=True)))
+def in_parts(
+    compute: Callable[..., tuple[FloatArray, ...]], threads: int, *arrays: Any, parts: int | None = None
+) -> tuple[FloatArray, ...]:
+    """Return arrays over draws, (S, ...), computed on several cores: LAPACK runs outside of Python's lock.
+
+    `parts`: how many calls of `compute` divide the draws; by default one a core.
+    """
+    parts = min(parts or threads, len(arrays[0]))
+    divided = (np.array_split(values, parts) for values in arrays)
+    with ThreadPoolExecutor(min(threads, parts)) as pool:
+        return tuple(map(np.concatenate, zip(*pool.map(compute, *divided), strict=True)))
 
 
 def gauss_rule(points: FloatArray, weights: FloatArray, size: int | None = None) -> tuple[FloatArray, FloatArray]:

@@ -31,7 +31,9 @@ _MOVED = 6.0  # standard deviations that scores can move offset and centre by, w
 # Log of the mass that is left out; share of even proposals; factor of standard deviations; share beyond the outer
 # offsets; bisections; proposals for a draw; tolerance.
 _NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED, _MADE = 9.0, 0.05, 1.05, 0.003, 30, 8, 2
+_BESIDE = 0.6  # steps of a grid by which a law may go on beyond its last node of some mass: a half, and a margin
 _DEAD = 60.0  # log of a weight that no draw has: nothing more is computed for it; tolerance
+_TOGETHER = 1_000_000  # entries of matrices that are computed together: a core's cache
 _LEAST_LOG = 600.0  # of a power of a density, which steps are divided by: tolerance
 
 
@@ -327,7 +329,8 @@ class ErrorDraws(ErrorLaw):
     def __init__(self, law: MomentsLaw, threads: int = 1) -> None:
         d = len(law.eigenvalues)
         step = int(np.clip(math.sqrt(d), 2, tuning.TUNING.nodes_apart))
-        super().__init__(law := law.at(law.spreads[::step], step * law.width[::step]), threads)
+        some, size = law.spreads[:: 2 * step], len(law.spreads[::step])
+        super().__init__(law := law.at(some, 2 * step * law.width[:: 2 * step]), threads)
         far = 4.0 * (np.trace(law.scores.prior_covariance) + law.position @ law.position)
         near = np.clip(0.01 * np.min(self.noise.min(axis=1) / self._entry), 1e-12 * far, 1e-3 * far)
         ends = self._offset_ends()
@@ -339,9 +342,10 @@ class ErrorDraws(ErrorLaw):
             apart = fine * max(int(tuning.TUNING.lengths_apart[min(number, 1)] / fine), 1)
             places = np.arange(low, high + apart, apart)
             nodes = np.arange(len(offsets))[:, None, None], offsets[:, :, None], np.exp(places)
-            mass = self._proposals(*map(np.ravel, np.broadcast_arrays(*nodes)))[0].reshape(*offsets.shape, -1)
+            (mass,) = self._proposals(*map(np.ravel, np.broadcast_arrays(*nodes)), kept=1)
+            mass = mass.reshape(*offsets.shape, -1)
             some = places[np.flatnonzero(mass.max(axis=(0, 1)) > mass.max() - _NEGLIGIBLE)]
-            low, high = some[0] - apart, some[-1] + apart
+            low, high = some[0] - _BESIDE * apart, some[-1] + _BESIDE * apart
             if resolved or number == tuning.TUNING.rounds:
                 break
             by_offset = special.logsumexp(mass, axis=2)
@@ -349,7 +353,7 @@ class ErrorDraws(ErrorLaw):
             likely = by_spread > by_spread.max() - tuning.TUNING.flat
             flat = by_offset > by_offset.max(axis=1, keepdims=True) - tuning.TUNING.flat
             finer = [_finer(*row, tuning.TUNING.offsets, _EDGE)[0] for row in zip(offsets, by_offset, strict=True)]
-            before, after = law.spreads, _finer(law.spreads, by_spread - np.log(law.width), law.spreads.size, 0.0)
+            before, after = law.spreads, _finer(law.spreads, by_spread - np.log(law.width), size, 0.0)
             super().__init__(law := law.at(*after), threads)
             offsets = np.stack([np.interp(law.spreads, before, part) for part in np.transpose(finer)], axis=1)
             offsets = np.sort(np.hstack((offsets, self._offset_ends())), axis=1)
@@ -375,12 +379,15 @@ class ErrorDraws(ErrorLaw):
         far = moved[1] * np.sqrt(self._entry)
         return np.column_stack((low - far, low, high + far))
 
-    def _proposals(self, *nodes: npt.NDArray[Any]) -> tuple[FloatArray, ...]:
+    def _proposals(self, *nodes: npt.NDArray[Any], kept: int | None = None) -> tuple[FloatArray, ...]:
         """Return logs of the mass around nodes of (t, a, r) (Daniels 1954), (N,), and normal laws there.
 
         Of each: mean, root of the covariance, information, precision less the prior's, and the log density at zero.
+        `kept`: the first so many of these.
         """
-        return in_parts(self._proposals_of, self._threads, *nodes)
+        d = len(self._law.eigenvalues)
+        parts = max(self._threads, nodes[0].size * d * d // _TOGETHER)
+        return in_parts(lambda *part: self._proposals_of(*part)[:kept], self._threads, *nodes, parts=parts)
 
     def _proposals_of(self, of: IntArray, offset: FloatArray, length: FloatArray) -> tuple[FloatArray, ...]:
         """Return the laws of some nodes, on one core."""

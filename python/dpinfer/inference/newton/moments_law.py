@@ -33,7 +33,6 @@ _MOVED = 6.0  # standard deviations that scores can move offset and centre by, w
 _NEGLIGIBLE, _FLOOR, _WIDER, _EDGE, _BISECTIONS, _PROPOSED, _MADE = 9.0, 0.05, 1.05, 0.003, 30, 8, 2
 _BESIDE = 0.6  # steps of a grid by which a law may go on beyond its last node of some mass: a half, and a margin
 _DEAD = 60.0  # log of a weight that no draw has: nothing more is computed for it; tolerance
-_TOGETHER = 1_000_000  # entries of matrices that are computed together: a core's cache
 _LEAST_LOG = 600.0  # of a power of a density, which steps are divided by: tolerance
 
 
@@ -66,6 +65,7 @@ class MomentsDraws:
     variance: FloatArray  # (S,): of an entry beside the diagonal given the release
     extra: FloatArray  # (S, d): variance of the mean score from what `matrix` is wrong by
     sets: int = 1  # how many independent sets they are, innermost
+    threads: int = 1  # cores that compute with them
 
 
 class MomentsLaw:
@@ -262,7 +262,8 @@ class ErrorLaw:
             self.counted = float(np.sum(weight) ** 2 / np.sum(np.square(weight)) / number)
             again = _again(log_weight, size, sets, rng, np.sum(np.square(error), axis=1))
             matrix, values, of, entry = matrix[again], values[again], of[again], entry[again]
-        return MomentsDraws(law.basis, matrix, values, self.sampled[of], entry, np.zeros((size, d)), sets)
+        extra = np.zeros((size, d))
+        return MomentsDraws(law.basis, matrix, values, self.sampled[of], entry, extra, sets, self._threads)
 
     def _matrices_given(
         self,
@@ -385,9 +386,8 @@ class ErrorDraws(ErrorLaw):
         Of each: mean, root of the covariance, information, precision less the prior's, and the log density at zero.
         `kept`: the first so many of these.
         """
-        d = len(self._law.eigenvalues)
-        parts = max(self._threads, nodes[0].size * d * d // _TOGETHER)
-        return in_parts(lambda *part: self._proposals_of(*part)[:kept], self._threads, *nodes, parts=parts)
+        entries = self._law.basis.size
+        return in_parts(lambda *part: self._proposals_of(*part)[:kept], self._threads, *nodes, entries=entries)
 
     def _proposals_of(self, of: IntArray, offset: FloatArray, length: FloatArray) -> tuple[FloatArray, ...]:
         """Return the laws of some nodes, on one core."""

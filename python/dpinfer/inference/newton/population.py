@@ -32,7 +32,6 @@ from dpinfer.release.newton.regression import PopulationSums
 # so much of `Tuning.aim`, needs, and at most doubles them.  Half of the draws mirror the others, within a batch, so
 # that errors in proportion to the noise cancel.  Batches show the error to 1 / sqrt(2 * 39), 11%.
 _DRAWS, _MOST, _BELOW, _BATCHES = 160, 51_200, 0.9, 40
-_TOGETHER = 40  # draws whose matrices stay in a core's cache, at 50 weights
 _SWEEPS = 6  # weights of scores depend on the zero, and the zero on them: tolerance
 
 
@@ -265,8 +264,7 @@ class _Population:
         (meat, left), _, _ = self.meat, self._way, self._change  # computed before threads share them
         drawn = self._bread_noise(size, rng)
         meats = meat + _symmetric(rng, size, self.release.n_coef, left)
-        parts = -(-size // _TOGETHER)
-        return in_parts(self._laws_given, self.threads, *drawn, meats, parts=parts)
+        return in_parts(self._laws_given, self.threads, *drawn, meats, entries=meat.size)
 
     def _laws_given(self, noise: FloatArray, removed: FloatArray, meats: FloatArray) -> tuple[FloatArray, ...]:
         release, d = self.release, self.release.n_coef

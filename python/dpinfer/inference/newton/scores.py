@@ -21,6 +21,7 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws, combined, stratified
+from dpinfer.inference.posterior.mixture import in_parts
 from dpinfer.inference.posterior.theta import inverse_factors
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.models.clipping import (
@@ -115,16 +116,24 @@ class Measured:
         own = self.sampling[:, None] * draws.sampled
         noise = noise + own + draws.extra
         back = np.linalg.inv(whitening) @ basis
-        pushed = back @ matrix
-        precision = (pushed / noise[:, None, :]) @ np.swapaxes(pushed, 1, 2)
-        np.einsum("sii->si", precision)[:] += 1.0 / self.prior_variance
-        factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
-        inverse = inverse_factors(factor)
-        told = np.einsum("sij,sj->si", inverse, np.einsum("sij,sj->si", pushed, target / noise))
         # A draw of u, and of what sampling adds to the score; what the scores miss of that.
-        drawn = rng.standard_normal((2, *told.shape))
-        mean = np.einsum("sji,sj->si", inverse, told)
-        u = (mean + np.einsum("sji,sj->si", inverse, drawn[0])) @ back
+        drawn = rng.standard_normal((2, *target.shape))
+
+        def laws(
+            matrix: FloatArray, noise: FloatArray, target: FloatArray, prior: FloatArray, drawn: FloatArray
+        ) -> tuple[FloatArray, ...]:
+            pushed = back @ matrix
+            precision = (pushed / noise[:, None, :]) @ np.swapaxes(pushed, 1, 2)
+            np.einsum("sii->si", precision)[:] += 1.0 / prior
+            factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
+            inverse = inverse_factors(factor)
+            told = np.einsum("sij,sj->si", inverse, np.einsum("sij,sj->si", pushed, target / noise))
+            mean = np.einsum("sji,sj->si", inverse, told)
+            u = (mean + np.einsum("sji,sj->si", inverse, drawn)) @ back
+            return mean, u, np.einsum("sij,sij->sj", inverse, inverse), factor
+
+        each = matrix, noise, target, self.prior_variance, drawn[0]
+        mean, u, variance, factor = in_parts(laws, draws.threads, *each, entries=basis.size)
         left = target - np.einsum("sij,sj->si", matrix, u)
         sampled = own / noise * left + np.sqrt(own * (1.0 - own / noise)) * drawn[1]
         checked = self if checked is None else checked
@@ -134,7 +143,7 @@ class Measured:
         return GivenMoments(
             mean=mean,
             factor=factor,
-            variance=np.einsum("sij,sij->sj", inverse, inverse),
+            variance=variance,
             misfit=np.einsum("st,sti->s", known, np.square(missed - sampled[:, None]))[:, None],
         )
 

@@ -19,17 +19,18 @@ from dpinfer.models.base import gauss_hermite, softplus
 HERMITE_NODES = 15  # exact to degree 29
 _MOST_NODES = 24  # see the docstring of `gauss_rule`
 _NEGLIGIBLE = 1e-12  # nodes of smaller weight change no printed digit
+_TOGETHER = 200_000  # entries of a matrix for each draw of a part: a core's cache
 _MOST_POINTS, _CELLS = 200_000, 32_768  # more points are binned first, to cells of their range: memory and time
 
 
 def in_parts(
-    compute: Callable[..., tuple[FloatArray, ...]], threads: int, *arrays: Any, parts: int | None = None
+    compute: Callable[..., tuple[FloatArray, ...]], threads: int, *arrays: Any, entries: int = 0
 ) -> tuple[FloatArray, ...]:
     """Return arrays over draws, (S, ...), computed on several cores: LAPACK runs outside of Python's lock.
 
-    `parts`: how many calls of `compute` divide the draws; by default one a core.
+    `entries`: of a draw's matrix, to divide draws further, into parts that a core keeps in its cache.
     """
-    parts = min(parts or threads, len(arrays[0]))
+    parts = min(max(threads, len(arrays[0]) * entries // _TOGETHER), len(arrays[0]))
     divided = (np.array_split(values, parts) for values in arrays)
     with ThreadPoolExecutor(min(threads, parts)) as pool:
         return tuple(map(np.concatenate, zip(*pool.map(compute, *divided), strict=True)))

@@ -7,7 +7,7 @@ features, 1000 to 50 000 records, epsilon from 0.1 to 8; truths from the prior o
 
     python bench/coverage/newton_scope.py run --results FOLDER [--half seen|unseen|both] [--cells 320] [--intervals 48]
     python bench/coverage/newton_scope.py report --results FOLDER [--list]     run goes on where it was stopped
-    python bench/coverage/newton_scope.py ablate --results FOLDER [--cells 320] [--every 2] [--far]
+    python bench/coverage/newton_scope.py ablate [--every 2] [--far] [--records 1.5] [--runs 4]
     python bench/coverage/newton_scope.py agree [--cells 320] [--every 7] [--judge chains|long|nuts]
     python bench/coverage/newton_scope.py auto [--cells 320] [--half seen|unseen|both] [--intervals 48]
     python bench/coverage/newton_scope.py concrete     its columns with simulated responses, all declared as it is
@@ -340,7 +340,6 @@ ABLATIONS: dict[str, tuple[Any, str, Any]] = {
     "posterior: none of scale scores with it": of_posterior(scale_error_of_excess=0.0),
     "posterior: mean weight as of normal features": of_posterior(weight_error=0.0),
     "posterior: number of records as declared": of_posterior(records_error=1e-3),
-    "posterior: all scores at one zero": of_posterior(sampling_share=0.0),
     "posterior: last score alone": of_posterior(scores=1),
     "posterior: second moments of any sign": of_posterior(definite=1.1),
     "posterior: all scores": of_posterior(scores=20),
@@ -366,48 +365,46 @@ ABLATIONS: dict[str, tuple[Any, str, Any]] = {
     "run: smaller bounds on lengths": of_run(bound=1.0),
     "run: rounds of geometry do not stop": of_run(white=np.inf),
     "run: rounds of geometry stop earlier": of_run(white=0.4),
-    "run: at most four rounds of geometry": of_run(geometry=tuple((at, own[-4:]) for at, own in DEFAULT.geometry)),
-    "run: more geometry": of_run(geometry=tuple((at, tuple(np.multiply(1.5, own))) for at, own in DEFAULT.geometry)),
 }
 
 
-def ablate(cells: Sequence[Cell], folder: Path, shift: float) -> None:
-    """Make one run of each cell with each change, and print what it does."""
-    folder.mkdir(parents=True, exist_ok=True)
-    print("| | cells | covered | width | interval score | warned |\n|---|---|---|---|---|---|")
-    usual: dict[int, list[float]] = {}
-    for number, (name, (module, attribute, value)) in enumerate(ABLATIONS.items()):
-        path = folder / f"ablation-{number:02d}.json"
-        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+def ablate(cells: Sequence[Cell], shift: float, records: float | None, runs: int) -> None:
+    """Make runs of each cell with each change, and print what it does; `records`: for linear cells."""
+    print("| | cells | covered | width | interval score | warned | noise variance |\n|---|---|---|---|---|---|---|")
+    if shift or records:
+        cells = [cell for cell in cells if cell.model == "linear" and (cell.intercept or not shift)]
+    populations = [Population.of(replace(cell, records_error=records or cell.records_error)) for cell in cells]
+    usual = None
+    for name, (module, attribute, value) in ABLATIONS.items():
         before = getattr(module, attribute)
         setattr(module, attribute, value)
-        for cell in cells:
-            other = shift and not (cell.model == "linear" and cell.intercept)
-            population = None if other or str(cell.index) in found else Population.of(cell)
-            if population is not None:
-                found[str(cell.index)] = _in_short(population, shift * cell.noise_variance**0.5)
-                path.write_text(json.dumps(found), encoding="utf-8")
+        each = [[_in_short(population, index, shift) for index in range(runs)] for population in populations]
         setattr(module, attribute, before)
-        own = {int(index): told for index, told in found.items()}
-        usual = usual or own
-        _, both = zip(*sorted((i, (told, usual[i])) for i, told in own.items() if i in usual), strict=True)
-        changed = np.array([told for told, _ in both])
-        away = changed - np.array([told for _, told in both])
-        mean, error = away.mean(axis=0), away.std(axis=0, ddof=1) / np.sqrt(len(away))
-        ratios = " | ".join(f"{np.exp(mean[k]):.3f} ± {np.exp(mean[k]) * error[k]:.3f}" for k in (1, 2))
+        changed = np.mean(each, axis=1)
+        usual = changed if usual is None else usual
+        mean, number = np.nanmean(changed - usual, axis=0), np.sum(~np.isnan(changed), axis=0)
+        error = np.nanstd(changed - usual, axis=0, ddof=1) / np.sqrt(number)
+        ratios = [f"{np.exp(mean[k]):.3f} ± {np.exp(mean[k]) * error[k]:.3f}" for k in (1, 2, 4)]
         covered, warned = (f"{changed[:, k].mean():.3f}, {mean[k]:+.4f} ± {error[k]:.4f}" for k in (0, 3))
-        print(f"| {name} | {len(away)} | {covered} | {ratios} | {warned} |", flush=True)
+        print(f"| {name} | {len(each)} | {covered} | {' | '.join([*ratios[:2], warned, ratios[2]])} |", flush=True)
 
 
-def _in_short(population: Population, shift: float = 0.0) -> list[float]:
-    """Return coverage, logs of mean width and interval score (relative to no privacy), and any warning of one run."""
-    run, level = simulate(population, 0, shift), 1.0 - NOMINAL
+def _in_short(population: Population, index: int, shift: float = 0.0) -> list[float]:
+    """Return coverage, logs of mean width and interval score, any warning, and the noise variance's log score of a run.
+
+    Width and score are relative to no privacy; a model without a noise variance has NaN for it.
+    """
+    level, noise = 1.0 - NOMINAL, population.cell.noise_variance
+    run = simulate(population, index, shift * noise**0.5)
     posterior = dpi.noise_aware_posterior(run.release, model=population.model, check_convergence=False)
-    low, high = posterior.quantile(LEVELS)[:, : len(run.truth)]
-    missed = np.maximum(low - run.truth, 0.0) + np.maximum(run.truth - high, 0.0)
-    unit = NORMAL_WIDTH * np.sqrt(np.diag(run.covariance))
-    width, score = (np.log(np.mean(value / unit)) for value in (high - low, high - low + 2.0 / level * missed))
-    return [float(np.mean(missed == 0.0)), float(width), float(score), float(bool(posterior.diagnostics.warnings))]
+    truth = np.append(run.truth, noise) if population.cell.model == "linear" else run.truth
+    low, high = posterior.quantile(LEVELS)[:, : len(truth)]
+    missed = np.maximum(low - truth, 0.0) + np.maximum(truth - high, 0.0)
+    unit, own = NORMAL_WIDTH * np.sqrt(np.diag(run.covariance)), slice(len(run.truth))
+    both = (high - low, high - low + 2.0 / level * missed)
+    width, score = (np.log(np.mean(value[own] / unit)) for value in both)
+    scale = np.log(both[1][-1] / noise) if len(truth) > len(run.truth) else np.nan
+    return [float(v) for v in (np.mean(missed[own] == 0.0), width, score, bool(posterior.diagnostics.warnings), scale)]
 
 
 def agree(cells: Sequence[Cell], judge: str) -> None:
@@ -537,6 +534,8 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="of the seen cells for ablate; agree")
     parser.add_argument("--judge", choices=("chains", "long", "nuts"), default="chains", help="of agree")
     parser.add_argument("--far", action="store_true", help="ablate with responses 1000 sd from zero, of linear cells")
+    parser.add_argument("--records", type=float, help="ablate with so many times the number of records, linear cells")
+    parser.add_argument("--runs", type=int, default=1, help="of each cell, for ablate")
     parser.add_argument("--list", action="store_true", help="also every cell that is not within")
     arguments = parser.parse_args()
     cells = draw_design(arguments.cells)
@@ -546,7 +545,7 @@ def main() -> None:
         "agree": lambda: agree([cell for k in range(apart) for cell in cells[k::apart]], arguments.judge),
         "auto": lambda: auto(cells, arguments.intervals),
         "concrete": lambda: on_concrete(cells[0]),
-        "ablate": lambda: ablate(seen[::apart], arguments.results, 1000.0 * arguments.far),
+        "ablate": lambda: ablate(seen[::apart], 1000.0 * arguments.far, arguments.records, arguments.runs),
         "run": lambda: run_cells(cells, arguments.results, arguments.intervals),
     }
     if arguments.what in todo:

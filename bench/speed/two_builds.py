@@ -1,4 +1,4 @@
-"""Two builds in turn, each pair in fresh processes: fastest seconds of the new over those of the old, and whose bits differ.
+"""Two builds in turn, each pair in fresh processes: new over old by the fastest of seven calls, and whose bits differ.
 
 OMP_NUM_THREADS=1 python bench/speed/two_builds.py OLD/python NEW/python [PAIRS]
 """

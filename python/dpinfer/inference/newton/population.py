@@ -281,7 +281,7 @@ class _Population:
         said = np.linalg.solve(spread, np.swapaxes(slope, 1, 2))
         precision = slope @ said
         precision[:, np.arange(d), np.arange(d)] += 1.0 / self.prior_variance
-        factor = np.linalg.cholesky(0.5 * (precision + np.swapaxes(precision, 1, 2)))
+        factor = np.asarray(np.linalg.cholesky(0.5 * (precision + np.swapaxes(precision, 1, 2))), dtype=np.float64)
         root = inverse_factors(factor)
         information = (missed + curvature @ at)[:, None, :] @ said
         mean = self.origin + (information @ np.swapaxes(root, 1, 2) @ root)[:, 0]

@@ -264,8 +264,7 @@ class LinearScores:
         relative = tuning.TUNING.slope_error**2 + np.square(
             tuning.TUNING.slope_error_of_excess * excess / (variance + excess)
         )
-        own = np.where(steps < len(release.scores) - 1, tuning.TUNING.sampling_share, 0.0)
-        noise = np.square(release.score_stddev[steps] / slope) + relative * excess / d + own * variance / n
+        noise = np.square(release.score_stddev[steps] / slope) + relative * excess / d
         bound = clips[-1] / spread[:, -1]
         sampling = np.square(spread[:, -1] / huber_slope(bound)) * huber_variance(bound) / n
         prior = np.repeat(self._model.prior_scale**2 * variance, d, axis=1)

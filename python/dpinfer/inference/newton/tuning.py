@@ -18,10 +18,9 @@ class Tuning:
     # false warnings with responses far from zero (ablate --far)
     slope_error_of_excess: float = 0.15
     scale_error_of_excess: float = 0.1  # error of a scale score, times that share; 0 to 0.5; Scope
-    records_error: float = 0.1  # sd of the public number of records over the true one; 0 to 0.3; Scope: cells have 10%
+    records_error: float = 0.1  # sd of the public number of records over the true one; 0 to 0.3; Scope
     # relative error of the records' mean weight, that of normal features; 0 to 0.2; Scope, warnings (ablate --far)
     weight_error: float = 0.05
-    sampling_share: float = 0.15  # share of a score's sampling variance that the last one has not; 0 to 1; Scope
     # log_scale_shift, log_scale_stddev: the weak prior of log sigma: its mean less the log of the responses' spread,
     # and its standard deviation, 95% of it over a factor of 3000; -2 to 0, 1 to 3; not tuned: wide
     log_scale_shift: float = -1.0

@@ -8,9 +8,7 @@ Four steps: :func:`plan_privacy` (no data), :func:`run_dpvi` (records in, :class
 :func:`noise_aware_posterior` (Release in, posterior out), and the checks in :mod:`dpinfer.diagnostics`.
 """
 
-from typing import TYPE_CHECKING
-
-from dpinfer._lazy import lazy_names
+from dpinfer._lazy import TYPE_CHECKING, lazy_names
 from dpinfer._version import __version__
 
 __all__ = [

@@ -1,9 +1,14 @@
 """Names that are found on first use: public names of a package (PEP 562), and entry points of other packages."""
 
+from __future__ import annotations
+
 import importlib
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+
+TYPE_CHECKING = False  # typing would take most of the time of ``import dpinfer``
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 
 def lazy_names(

@@ -155,7 +155,7 @@ class _Encoder:
     def add(self, value: Any) -> None:
         """Write a value."""
         if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind not in "OV":
-            self._leaf(f"array {value.dtype.str} {value.shape}", np.ascontiguousarray(value).tobytes())
+            self._leaf(f"array {value.dtype.str} {value.shape}", value.tobytes())
         elif isinstance(value, Enum):
             self._leaf("enum", f"{type(value).__qualname__}.{value.name}".encode())
         elif value is None or isinstance(value, (bool, int, str)):

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
@@ -373,13 +374,12 @@ def ablate(cells: Sequence[Cell], shift: float, records: float | None, runs: int
     print("| | cells | covered | width | interval score | warned | noise variance |\n|---|---|---|---|---|---|---|")
     if shift or records:
         cells = [cell for cell in cells if cell.model == "linear" and (cell.intercept or not shift)]
-    populations = [Population.of(replace(cell, records_error=records or cell.records_error)) for cell in cells]
+    made = (Population.of(replace(cell, records_error=records or cell.records_error)) for cell in cells)
+    populations = [population for population in made if population is not None]
     usual = None
     for name, (module, attribute, value) in ABLATIONS.items():
-        before = getattr(module, attribute)
-        setattr(module, attribute, value)
-        each = [[_in_short(population, index, shift) for index in range(runs)] for population in populations]
-        setattr(module, attribute, before)
+        with mock.patch.object(module, attribute, value):
+            each = [[_in_short(one, index, shift) for index in range(runs)] for one in populations]
         changed = np.mean(each, axis=1)
         usual = changed if usual is None else usual
         mean, number = np.nanmean(changed - usual, axis=0), np.sum(~np.isnan(changed), axis=0)

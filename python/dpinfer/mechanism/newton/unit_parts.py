@@ -45,7 +45,7 @@ def sorted_by_unit(rows: Arrays) -> Arrays:
 
 
 class UnitParts(ReadRecords):
-    """Units in several places.  The first pass checks that each unit is in one place only.
+    """Units in several places.  The first pass refuses a unit with rows in two places.
 
     **Privacy.** Parts give the caller hashes of the names of their units and of their records, and integers: all are as
     private as the records.  Each call first compares the part with its first content, so that no unit is in two parts

@@ -39,7 +39,7 @@ class ShardedRows(Records):
         Such as a ``ProcessPoolExecutor``; for Dask see :func:`rows_of_dask`.
     sources : sequence of RowSource
         One for each shard; a record in two shards counts twice.  They are sent to the workers: pickled, unless the
-        workers are threads.  All rows of a unit are in one shard, in any order.  A run with ``unit=`` checks this,
+        workers are threads.  A shard holds all rows of its units, in any order.  A run with ``unit=`` checks this,
         and holds a shard's rows in the worker's memory.
     retries : int
         How often a shard is tried again when its worker is lost.

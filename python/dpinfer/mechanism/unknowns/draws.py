@@ -279,7 +279,7 @@ def least_threshold(epsilon: float, delta: float, *, replace: bool) -> int:
     """Return the least threshold for which :func:`thresholded_counts` keeps its promise.
 
     A label that one record alone has passes t with probability a**(t - 1) / (1 + a), a = exp(-1 / scale).  Where
-    `replace`, neighbours differ in one record's label rather than in one record's presence.
+    `replace`, one record has another label in a neighbouring table; otherwise a neighbour lacks one record.
     """
     moves = 2 if replace else 1
     rate = epsilon / moves

@@ -60,8 +60,8 @@ class SampledErrors(ErrorDraws):
         rng: np.random.Generator,
     ) -> None:
         super().__init__(law)
-        self._at = self._share @ self._mean
-        away = np.sqrt(self._share)[:, None] * (self._mean - self._at)
+        self._at = self._share @ self._place
+        away = np.sqrt(self._share)[:, None] * (self._place - self._at)
         spread = np.tensordot(self._share[:, None, None] * self._root, self._root, axes=((0, 2), (0, 2)))
         self._scale = np.linalg.cholesky(spread + away.T @ away)
         self._sampler = sampler
@@ -81,47 +81,40 @@ class SampledErrors(ErrorDraws):
         error = self._at + np.asarray(self._state[0]) @ self._scale.T
         size, nodes = len(error), len(self._kept)  # chains, whatever is asked for
         of, each = np.repeat(np.arange(nodes), size), np.tile(error, (nodes, 1))
-        logs = (self._score_given(of, each)[0] + np.log(self.weight)[of]).reshape(-1, size)
+        logs = self._score_given(of, each)[0].reshape(-1, size)
         chosen = np.argmax(logs + rng.gumbel(size=logs.shape), axis=0)
         centre = self._score_given(chosen, error)[1:]
         return self._moments_given(error, chosen, centre, size, sets, rng)
 
     def log_density(self, error: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the log density of errors (S, d), up to a constant, and its gradient, (S,) and (S, d)."""
-        size, law = len(error), self._law
+        size = len(error)
         of, each = np.repeat(np.arange(len(self._kept)), size), np.tile(error, (len(self._kept), 1))
         mass, mean, precision, below, above, _ = self._score_given(of, each)
         # Mean and mean square of c, a normal variable that is cut at the ends.
         root, log_share = np.sqrt(precision), above + np.log1p(-np.exp(below - above))
-        low, high = ((end - mean) * root for end in law.ends)
+        low, high = ((end - mean) * root for end in self._ends)
         at = [np.exp(-0.5 * np.square(z) - log_share) / math.sqrt(2.0 * math.pi) for z in (low, high)]
         moved = (at[0] - at[1]) / root
         square = np.square(mean + moved) + (1.0 + low * at[0] - high * at[1]) / precision - np.square(moved)
         c, square = (mean + moved)[:, None], square[:, None]
-        # What a score misses is b0 - c b1 with covariance D + s e e': u0, u1 and w are that times it, and times e.
-        entry, kept = self._entry[of][:, None], self._kept[of][:, None]
-        diagonal = self.noise[of] + entry * _dot(each, each)
-        turned = each / diagonal
-        by = entry / (1.0 + entry * _dot(each, turned))
-        u0, u1, w = (
-            part / diagonal - by * turned * _dot(turned, part)
-            for part in (law.score - kept * law.eigenvalues * each, (1.0 - kept) * each, each)
-        )
-        own, other = kept * law.eigenvalues, 1.0 - kept
-        gradient = own * u0 + c * (other * u0 - own * u1) - square * other * u1
-        gradient += entry * each * (_dot(u0, u0) - 2.0 * c * _dot(u0, u1) + square * _dot(u1, u1))
-        a0, a1 = _dot(each, u0), _dot(each, u1)
-        gradient += entry * (a0 * u0 - c * (a0 * u1 + a1 * u0) + square * a1 * u1)
-        trace = np.sum(1.0 / diagonal, axis=1)[:, None] - by * _dot(turned, turned)
-        gradient -= entry * (trace * each + w) + (each + law.position) @ law.prior_precision
-        logs = (mass + np.log(self.weight)[of]).reshape(-1, size)
+        # What a score misses is b0 - c b1, of covariance C: u0, u1 are the inverse of C times it.  Nodes by draws.
+        variance, means, slope = self._variance, self._mean, self._slope[:, None]
+        e, c, twice = (part.reshape(-1, size, part.shape[1]) for part in (each, c, square))
+        covariance = variance[:, None] * e[..., None] * e[..., None, :]
+        np.einsum("ksii->ksi", covariance)[:] += self.noise[:, None] + np.square(e) @ variance
+        inverse = np.linalg.inv(covariance)
+        u0, u1 = (np.einsum("ksij,ksj->ksi", inverse, part) for part in (self.score - e @ means, slope * e))
+        gradient = u0 @ means + c * (slope * u0 - u1 @ means) - twice * slope * u1
+        gradient += e * ((np.square(u0) - 2.0 * c * u0 * u1 + twice * np.square(u1)) @ variance)
+        along = [(e * part) @ variance for part in (u0, u1)]
+        gradient += u0 * along[0] - c * (u0 * along[1] + u1 * along[0]) + twice * u1 * along[1]
+        gradient -= e * (np.einsum("ksii->ksi", inverse) @ variance)
+        gradient -= np.einsum("ksij,ksj,kij->ksi", inverse, e, variance, optimize=True)
+        gradient -= (error + self.position) @ self.prior_precision
+        logs = mass.reshape(-1, size)
         value = special.logsumexp(logs, axis=0)
-        return value, np.sum(np.exp(logs - value)[:, :, None] * gradient.reshape(-1, *error.shape), axis=0)
-
-
-def _dot(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Return products of rows, (S, 1)."""
-    return np.asarray(np.sum(left * right, axis=1, keepdims=True))
+        return value, np.sum(np.exp(logs - value)[:, :, None] * gradient, axis=0)
 
 
 _LEVELS = np.array([0.05, 0.95])  # ends of 90% intervals: format
@@ -175,7 +168,7 @@ _GROWTH = 1.3, 2.0  # ends of the factor by which draws grow
 _SETS, _FEWEST = 32, 8  # independent sets of a batch of draws; of many weights
 _CHAINS, _WARM_UP = 8, 100  # of a set, where a sampler draws; its steps before, unless the request has others
 _ENTRIES, _DRAWN, _NORMAL = 50_000, (32, 64), (1, 16)  # draws of a set: as many as entries allow, where drawn or not
-_KEPT, _MOST = (3_000_000, 150_000_000), (24_576, 98_304)  # entries of factors, draws: while they cost little; in all
+_KEPT, _MOST = (3_000_000, 180_000_000), (24_576, 98_304)  # entries of factors, draws: while they cost little; in all
 
 _TAKEN = (
     "The noise hides directions of so many weights that the posterior is taken for normal: intervals may be much too "

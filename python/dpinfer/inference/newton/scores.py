@@ -80,7 +80,9 @@ class Measured:
         """Return the first row's information about the weights, in the coordinates of z."""
         value, position, noise = (part[0] for part in self.together)
         factor = np.linalg.inv(whitening).T * np.sqrt(self.prior_variance[0])
-        return MeanScores(value, position, float(noise[0]), float(self.sampling[0]), factor)
+        away, known = position - self.positions, self.precision[0][:, None]
+        steps = (known * away).T @ away, (known * (self.value[0] - value)).T @ away
+        return MeanScores(value, position, float(noise[0]), float(self.sampling[0]), factor, steps)
 
     def without_noise(self, draws: MomentsDraws, whitening: FloatArray) -> FloatArray:
         """Return the weights' covariance without privacy noise, (d, d), averaged over M, of the first row."""
@@ -138,7 +140,7 @@ class Measured:
         sampled = own / noise * left + np.sqrt(own * (1.0 - own / noise)) * drawn[1]
         checked = self if checked is None else checked
         away = checked.positions @ basis - u[:, None]
-        missed = checked.value @ basis + draws.expected[:, None] * away
+        missed = checked.value @ basis + away @ matrix
         known = 1.0 / (1.0 / checked.precision + draws.variance[:, None] * np.sum(np.square(away), axis=2))
         return GivenMoments(
             mean=mean,
@@ -172,7 +174,7 @@ class LinearScores:
         gain = tuning.TUNING.records_error**2 / (tuning.TUNING.records_error**2 + noise**2)
         self._ratio = 1.0 + gain * (float(np.sum(release.counts)) - 1.0)
         self._ratio_error = tuning.TUNING.records_error * math.sqrt(1.0 - gain)
-        self._excess = np.zeros(steps)
+        self._excess, self._checked = np.zeros(steps), self._last
         self._find_law()
         moments = shrink_moments(self.noisy, self.stddev, float(release.moment_bounds[-1]) ** 2).matrix
         for _ in range(SWEEPS):
@@ -185,8 +187,7 @@ class LinearScores:
     def given(self, draws: MomentsDraws, rng: np.random.Generator) -> GivenMoments:
         """Return the weights' laws given draws of M, and of sigma."""
         log_scale = self._nodes[stratified(self._shares, len(draws.matrix), draws.sets, rng)]
-        checked = self._measured(log_scale, self._checked)
-        found = self._measured(log_scale, self._last).given(draws, self.whitening, rng, checked)
+        found = self._measured(log_scale, self._checked).given(draws, self.whitening, rng)
         missed, variance = self._scale_misfit(log_scale)
         nodes, which = np.unique(log_scale, return_inverse=True)
         _, centre, sampling = (part[which] for part in self._population(nodes))
@@ -251,7 +252,7 @@ class LinearScores:
 
     def middle(self) -> Measured:
         """Return the last scores over their slopes for the mean of log sigma."""
-        return self._measured(np.array([self._shares @ self._nodes]), self._last)
+        return self._measured(np.array([self._shares @ self._nodes]), self._checked)
 
     def _measured(self, log_scale: FloatArray, steps: npt.NDArray[np.int64]) -> Measured:
         """Return scores over their slopes for sigma, (S,)."""

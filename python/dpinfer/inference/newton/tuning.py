@@ -7,9 +7,11 @@ from dataclasses import dataclass
 class Tuning:
     """Chosen numbers of the posterior."""
 
-    # last scores that the posterior reads, 1 to all; Scope, and responses far from zero (derivations/
-    # private-newton.md): with earlier ones true models were warned of
+    # scores, near: the posterior reads the last ones, and those whose predictor was off by less than so many noise
+    # variances; 1 to all, 0 to 10; Scope, and responses far from zero (derivations/private-newton.md): with all scores
+    # true models were warned of
     scores: int = 3
+    near: float = 3.0
     # error of a step's score over its mean, where a scale is learned, and of the population's, which is clipped far
     # from its zero; 0 to 0.5; not tuned: the run's own
     step_error: float = 0.2
@@ -42,10 +44,11 @@ class Tuning:
     # deviations, and where a direction is hidden; 0.005 to 0.02; Scope, seen half, eigenvalues of 1.5 to 40 times the
     # norm of noise: of 33 releases below it quantiles of the two differ by at most 0.04, of 30 above it by up to 0.58
     near_hidden: float = 0.01
-    # nodes_apart, offsets, lengths_apart, rounds, flat, resolved: of proposals of errors: one of up to so many nodes of
-    # the spread t, with many weights; nodes of offsets; distance of the lengths' logs, at first and then; rounds, until
-    # `resolved` nodes of either are within `flat` of the largest log mass; 3 to 10, 4 to 12, 0.5 to 2, 4 to 12, 4 to
-    # 10, 3 to 8; Scope, for draws in a second: with fewer nodes of t, or farther apart, quantiles are off
+    # nodes_apart, offsets, lengths_apart, rounds, flat, resolved: of proposals of errors: every k-th node of the
+    # spread t, k two thirds of the root of d, and at most so many; nodes of offsets; distance of the lengths' logs,
+    # at first and then; rounds, until `resolved` nodes of either are within `flat` of the largest log mass; 3 to
+    # 10, 4 to 12, 0.5 to 2, 4 to 12, 4 to 10, 3 to 8; Scope, for draws in a second: with fewer nodes of t, or
+    # farther apart, quantiles are off
     nodes_apart: int = 6
     offsets: int = 6
     lengths_apart: tuple[float, float] = (1.6, 1.0)
@@ -79,7 +82,6 @@ class Tuning:
     # exceeds that of features as declared by; 0.8 to 1 and 0 to 0.2; Warnings
     saturated: float = 0.89
     margin: float = 0.07
-    near: float = 3.0  # a score checks the model below so many noise variances of its predictor; 1 to 10; Warnings
     # contradicted, wider, expected, widest: with a p-value of the weights' size below `contradicted` the population's
     # prior gets `wider` times as wide until it is above `expected`, at most `widest` times; 0.01 to 0.1, 4 to 64, 0.9
     # to 0.999, a million to a billion; Responses, `widest` by a table of nearly equal columns

@@ -7,17 +7,17 @@ features, 1000 to 50 000 records, epsilon from 0.1 to 8; truths from the prior o
 
     python bench/coverage/newton_scope.py run --results FOLDER [--half seen|unseen|both] [--cells 320] [--intervals 48]
     python bench/coverage/newton_scope.py report --results FOLDER [--list]     run goes on where it was stopped
-    python bench/coverage/newton_scope.py ablate [--every 2] [--far] [--records 1.5] [--runs 4]
+    python bench/coverage/newton_scope.py ablate [--every 2] [--far] [--model Poisson] [--cell mean=60] [--runs 4]
     python bench/coverage/newton_scope.py agree [--cells 320] [--every 7] [--judge chains|long|nuts]
     python bench/coverage/newton_scope.py auto [--cells 320] [--half seen|unseen|both] [--intervals 48]
     python bench/coverage/newton_scope.py concrete     its columns with simulated responses, all declared as it is
 
 ``ablate`` runs seen cells with one chosen number at a time as if it had not been chosen, same records and keys:
-coverage, width and interval score less those of the default. ``agree`` compares quantiles given sigma with those of
-many Hamiltonian chains (`long`: eight times as many draws), or NUTS (NumPyro), on the same density, written anew, in
-cells of at most 24 weights; linear ones with an intercept come again with responses far from zero. All cells count,
-those that are `every` apart first. ``auto`` sets the default's target beside the model's. Real columns need
-DPINFER_DATA; without it their cells are left out, and said so.
+coverage, width and interval score less those of the default; --far with responses 1000 sd from zero.  ``agree``
+compares quantiles given sigma with those of many Hamiltonian chains (`long`: eight times as many draws), or NUTS
+(NumPyro), on the same density, written anew, in cells of at most 24 weights; linear ones with an intercept come again
+with responses far from zero.  All cells count, those that are `every` apart first.  ``auto`` sets the default's
+target beside the model's.  Real columns need DPINFER_DATA; without it their cells are left out, and said so.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from dpinfer.inference.newton.moments_law import ErrorDraws, MomentsLaw
 from dpinfer.inference.newton.posterior import mixture_of, noise_prior
 from dpinfer.inference.newton.scores import BoundedScores, LinearScores
 from dpinfer.inference.request import NewtonRequest
-from dpinfer.lab.comparison.chains import hamiltonian_draws, nuts_draws
+from dpinfer.lab.comparison.newton_chains import N_CHAINS, N_STEPS, sampled_weights
 from dpinfer.mechanism.newton import tuning as run_tuning
 from dpinfer.models import tuning as common_tuning
 from dpinfer.testing import InsecureRNG
@@ -49,7 +49,6 @@ from scope_cells import SEED, Cell, Population, draw_design
 CELLS = 320
 INTERVALS, LEAST_RUNS, MOST_RUNS = 48, 12, 3  # intervals of a cell; over these, its fewest and most runs
 LOW, HIGH, NOMINAL = 0.85, 0.95, 0.90
-_CHAINS, _STEPS = 256, 500  # of the judge
 
 FloatArray = npt.NDArray[np.float64]
 Release = dpi.NewtonRelease | dpi.GlmNewtonRelease
@@ -341,7 +340,8 @@ ABLATIONS: dict[str, tuple[Any, str, Any]] = {
     "posterior: none of scale scores with it": of_posterior(scale_error_of_excess=0.0),
     "posterior: mean weight as of normal features": of_posterior(weight_error=0.0),
     "posterior: number of records as declared": of_posterior(records_error=1e-3),
-    "posterior: last score alone": of_posterior(scores=1),
+    "posterior: last score alone": of_posterior(scores=1, near=0.0),
+    "posterior: last three scores alone": of_posterior(near=0.0),
     "posterior: second moments of any sign": of_posterior(definite=1.1),
     "posterior: all scores": of_posterior(scores=20),
     "run: rounds of geometry with equal shares": of_run(
@@ -369,15 +369,14 @@ ABLATIONS: dict[str, tuple[Any, str, Any]] = {
 }
 
 
-def ablate(cells: Sequence[Cell], shift: float, records: float | None, runs: int) -> None:
-    """Make runs of each cell with each change, and print what it does; `records`: for linear cells."""
+def ablate(cells: Sequence[Cell], shift: float, runs: int, only: str) -> None:
+    """Make runs of each cell with each change whose name has the text `only`, and print what it does."""
     print("| | cells | covered | width | interval score | warned | noise variance |\n|---|---|---|---|---|---|---|")
-    if shift or records:
-        cells = [cell for cell in cells if cell.model == "linear" and (cell.intercept or not shift)]
-    made = (Population.of(replace(cell, records_error=records or cell.records_error)) for cell in cells)
-    populations = [population for population in made if population is not None]
+    cells = [cell for cell in cells if not shift or (cell.model == "linear" and cell.intercept)]
+    populations = list(filter(None, map(Population.of, cells)))
     usual = None
-    for name, (module, attribute, value) in ABLATIONS.items():
+    rows = {name: change for name, change in ABLATIONS.items() if name == "as chosen" or only in name}
+    for name, (module, attribute, value) in rows.items():
         with mock.patch.object(module, attribute, value):
             each = [[_in_short(one, index, shift) for index in range(runs)] for one in populations]
         changed = np.mean(each, axis=1)
@@ -429,7 +428,9 @@ def agree(cells: Sequence[Cell], judge: str) -> None:
         law = MomentsLaw(scores.noisy, scores.stddev, scores.middle().mean_scores(scores.whitening))
         errors = ErrorDraws(law)
         errors.draw(512, 32, np.random.default_rng(0))  # as it was decided there
-        drawn, spent, moving = _with_chains(law, judge, errors.counted >= posterior_tuning.TUNING.definite)
+        definite, begun = errors.counted >= posterior_tuning.TUNING.definite, time.process_time()
+        drawn, moving = sampled_weights(law, errors.turn, errors.seen, judge, definite=definite)
+        spent = time.process_time() - begun
         spent = spent if d in compiled else np.nan
         compiled.add(d)
         groups = [part @ (scores.whitening.T @ law.basis).T for part in drawn]
@@ -440,7 +441,7 @@ def agree(cells: Sequence[Cell], judge: str) -> None:
         beyond, hidden = float(np.max(np.maximum(away - 2.0 * error, 0.0))), bool(resolution(run.release)[0] < 2.0)
         ratio = spent * np.mean(np.square(error)) / (seconds * max(float(np.mean(own**2)), 1e-4))
         told.append((beyond, float(np.max(error)), np.sqrt(np.mean(away**2)), hidden, moved, ratio))
-        share = sum(map(len, drawn)) / (_CHAINS * _STEPS)
+        share = sum(map(len, drawn)) / (N_CHAINS * N_STEPS)
         print(f"{cell}{' hidden' * hidden}{' far' * moved}, bent {law.bent:.3f}: {away.max():.3f}, less the judge's "
               f"{beyond:.3f}, error {own.max():.3f}; judge {error.max():.3f}, {moving:.3f}, of its draws {share:.2f}, "
               f"{spent:.1f} s; {seconds:.2f} s; time to equal error {ratio:.0f} times", flush=True)  # fmt: skip
@@ -463,66 +464,6 @@ def _agreement(values: FloatArray) -> None:
               f"{middle:.0f} times ({low:.0f} to {high:.0f})")  # fmt: skip
 
 
-def _with_chains(law: MomentsLaw, judge: str, definite: bool) -> tuple[list[FloatArray], float, float]:
-    """Return weights (S, d) of groups of chains in the release's eigenvectors, seconds, and least acceptance."""
-    rng, begun, factor = np.random.default_rng(0), time.process_time(), law.basis.T @ law.scores.prior_factor
-    numbers = (law.scores.noise, law.scores.sampling, law.noise, *np.log(law.spreads[[0, -1]]), *law.ends)
-    arguments, ends = (law.eigenvalues, law.score, law.position, factor, numbers), np.array(numbers[3:]).reshape(2, 2)
-    values = np.maximum(law.eigenvalues, 0.1 * np.sqrt(law.noise))
-    noise = law.scores.noise + law.scores.sampling * values
-    root = np.linalg.inv(np.linalg.cholesky(np.diag(values**2 / noise) + law.prior_precision)).T
-    mean = root @ (root.T @ (values / noise * (law.score + values * law.position)))
-    u = mean + 1.5 * rng.standard_normal((_CHAINS, len(values))) @ root.T
-    spread = rng.choice(law.spreads, size=_CHAINS, p=law.weight / law.weight.sum())
-    centre = rng.normal(law.eigenvalues.mean(), 1.5 * np.sqrt((spread**2 + law.noise) / len(values)))
-    share = np.clip((np.column_stack([np.log(spread), centre]) - ends[:, 0]) / (ends[:, 1] - ends[:, 0]), 0.01, 0.99)
-    start = np.hstack([np.log(share / (1.0 - share)), np.linalg.solve(factor, u.T).T])
-    groups, draws, times = (4, nuts_draws, 4) if judge == "nuts" else (8, hamiltonian_draws, 1 + 7 * (judge == "long"))
-    drawn, moving = draws(_chain_density, arguments, start, times * _STEPS)
-    states = drawn.reshape(len(drawn), groups, -1, start.shape[1]).swapaxes(0, 1).reshape(groups, -1, start.shape[1])
-    found = [(x[:, 2:] @ factor.T, ends[:, 0] + (ends[:, 1] - ends[:, 0]) / (1.0 + np.exp(-x[:, :2]))) for x in states]
-    some = [weights[_definite(law, weights, *of.T, rng)] if definite else weights for weights, of in found]
-    return some, time.process_time() - begun, float(moving.min())
-
-
-def _definite(law: MomentsLaw, u: FloatArray, log_spread: FloatArray, centre: FloatArray, rng: Any) -> FloatArray:
-    """Return whether M, drawn given weights, t and c, is positive definite, (S,); anew."""
-    kept, error = 1.0 / (1.0 + law.noise * np.exp(-2.0 * log_spread)), u - law.position
-    entry, middle = (0.5 * kept * law.noise)[:, None], np.full(len(u), np.clip(law.eigenvalues.mean(), *law.ends))
-    noise = law.scores.noise + law.scores.sampling * law.expected(middle, kept)[1]
-    half = np.sqrt(0.5 * entry)[..., None] * rng.standard_normal((*error.shape, error.shape[1]))
-    half += 0.5 * law.expected(centre, kept)[0][:, None] * np.eye(error.shape[1])
-    missed = law.score - np.einsum("sij,sj->si", half + half.swapaxes(1, 2), error)
-    missed -= np.sqrt(noise) * rng.standard_normal(error.shape)
-    noise = noise + entry * np.sum(error**2, axis=1, keepdims=True)
-    along, own = (np.sum(part * error / noise, axis=1, keepdims=True) for part in (missed, error))
-    half += (entry * (missed - entry * along / (1.0 + entry * own) * error) / noise)[..., None] * error[:, None]
-    return np.asarray(np.linalg.eigvalsh(half + half.swapaxes(1, 2))[:, 0] > 0.0)
-
-
-def _chain_density(x: Any, *arguments: Any) -> Any:
-    """Return the log density of t and c, on the whole line, and the weights over their prior, (S, d + 2); anew."""
-    import jax
-
-    xp, share, z = jax.numpy, jax.nn.sigmoid(x[:, :2]), x[:, 2:]
-    eig, score, position, factor, (noise, sampling, tau2, *ends) = arguments
-    limits = zip(ends[::2], ends[1::2], share.T, strict=True)
-    log_spread, centre = (low + (high - low) * part for low, high, part in limits)
-    value = xp.sum(xp.log(share * (1.0 - share)), axis=1) - 0.5 * xp.sum(z**2, axis=1)
-    error, centre, total = z @ factor.T - position, centre[:, None], (xp.exp(2.0 * log_spread) + tau2)[:, None]
-    kept, middle = 1.0 / (1.0 + tau2 * xp.exp(-2.0 * log_spread))[:, None], xp.clip(eig.mean(), *ends[2:])
-    values, deviation, entry = middle + kept * (eig - middle), xp.sqrt(kept * tau2), 0.5 * kept * tau2
-    log_tail = -0.5 * (values / deviation) ** 2 - jax.scipy.special.log_ndtr(values / deviation)
-    values = values + deviation * xp.exp(log_tail) / np.sqrt(2 * np.pi)
-    variance = noise + sampling * values + entry * xp.sum(error**2, axis=1, keepdims=True)
-    missed = score - (centre + kept * (eig - centre)) * error
-    one = 1.0 + entry[:, 0] * xp.sum(error**2 / variance, axis=1)
-    square = xp.sum(missed**2 / variance, axis=1)
-    square = square - entry[:, 0] * xp.sum(missed * error / variance, axis=1) ** 2 / one
-    release = 0.5 * eig.size * (eig.size + 1) * xp.log(total[:, 0]) + xp.sum((eig - centre) ** 2 / total, axis=1)
-    return value + log_spread - 0.5 * (release + xp.sum(xp.log(variance), axis=1) + xp.log(one) + square)
-
-
 def main() -> None:
     """Run the design, or tabulate what is there."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -534,18 +475,23 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="of the seen cells for ablate; agree")
     parser.add_argument("--judge", choices=("chains", "long", "nuts"), default="chains", help="of agree")
     parser.add_argument("--far", action="store_true", help="ablate with responses 1000 sd from zero, of linear cells")
-    parser.add_argument("--records", type=float, help="ablate with so many times the number of records, linear cells")
+    parser.add_argument("--model", help="linear, logistic, probit or Poisson alone")
+    parser.add_argument("--only", default="", help="text in the name of a change, for ablate")
+    parser.add_argument("--cell", nargs="+", default=(), help="of all cells, for ablate: mean=60 intercept=true")
     parser.add_argument("--runs", type=int, default=1, help="of each cell, for ablate")
     parser.add_argument("--list", action="store_true", help="also every cell that is not within")
     arguments = parser.parse_args()
     cells = draw_design(arguments.cells)
     cells = [cell for cell in cells if arguments.half in ("both", "seen" if cell.seen else "unseen")]
+    cells = [cell for cell in cells if arguments.model in (None, cell.model)]
     seen, apart = [cell for cell in cells if cell.seen], arguments.every
+    for name, _, number in (text.partition("=") for text in arguments.cell):
+        seen = [replace(cell, **{name: json.loads(number)}) for cell in seen]
     todo: dict[str, Callable[[], None]] = {
         "agree": lambda: agree([cell for k in range(apart) for cell in cells[k::apart]], arguments.judge),
         "auto": lambda: auto(cells, arguments.intervals),
         "concrete": lambda: on_concrete(cells[0]),
-        "ablate": lambda: ablate(seen[::apart], 1000.0 * arguments.far, arguments.records, arguments.runs),
+        "ablate": lambda: ablate(seen[::apart], 1000.0 * arguments.far, arguments.runs, arguments.only),
         "run": lambda: run_cells(cells, arguments.results, arguments.intervals),
     }
     if arguments.what in todo:

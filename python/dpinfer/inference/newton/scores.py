@@ -102,12 +102,8 @@ class Measured:
         left = float(np.sum((spread - gain @ moments @ spread) * moments))
         return np.asarray(np.maximum(np.sum((away @ moments) * away, axis=1), 0.0) + max(left, 0.0))
 
-    def given(
-        self, draws: MomentsDraws, whitening: FloatArray, rng: np.random.Generator, checked: "Measured | None" = None
-    ) -> GivenMoments:
-        """Return the weights' laws given draws of M.
-
-        The misfit is that of the scores `checked`, by default of these, each with the error of M.
+    def given(self, draws: MomentsDraws, whitening: FloatArray, rng: np.random.Generator) -> GivenMoments:
+        """Return the weights' laws given draws of M; the misfit of each score counts the error of M.
 
         With b = mean y + M mean u_t, normal around M u with variance n = 1 / P + kappa**2 (what the release expects of
         M), the precision of u is M n^-1 M + that of the prior.  Weights are W'u.
@@ -138,10 +134,9 @@ class Measured:
         mean, u, variance, factor = in_parts(laws, draws.threads, *each, entries=basis.size)
         left = target - np.einsum("sij,sj->si", matrix, u)
         sampled = own / noise * left + np.sqrt(own * (1.0 - own / noise)) * drawn[1]
-        checked = self if checked is None else checked
-        away = checked.positions @ basis - u[:, None]
-        missed = checked.value @ basis + away @ matrix
-        known = 1.0 / (1.0 / checked.precision + draws.variance[:, None] * np.sum(np.square(away), axis=2))
+        away = self.positions @ basis - u[:, None]
+        missed = self.value @ basis + away @ matrix
+        known = 1.0 / (1.0 / self.precision + draws.variance[:, None] * np.sum(np.square(away), axis=2))
         return GivenMoments(
             mean=mean,
             factor=factor,
@@ -174,20 +169,20 @@ class LinearScores:
         gain = tuning.TUNING.records_error**2 / (tuning.TUNING.records_error**2 + noise**2)
         self._ratio = 1.0 + gain * (float(np.sum(release.counts)) - 1.0)
         self._ratio_error = tuning.TUNING.records_error * math.sqrt(1.0 - gain)
-        self._excess, self._checked = np.zeros(steps), self._last
+        self._excess, self._read = np.zeros(steps), self._last
         self._find_law()
         moments = shrink_moments(self.noisy, self.stddev, float(release.moment_bounds[-1]) ** 2).matrix
         for _ in range(SWEEPS):
             self._excess = self.middle().predictor_errors(release.positions, moments, self.whitening)
             self._find_law()
         near = self._excess < tuning.TUNING.near * math.exp(2.0 * float(self._shares @ self._nodes))
-        self._checked = np.union1d(np.flatnonzero(near), self._last)
-        self.freedom = np.array([len(self._checked) * release.n_coef, len(self._last)], dtype=np.float64)
+        self._read = np.union1d(np.flatnonzero(near), self._last)
+        self.freedom = np.array([len(self._read) * release.n_coef, len(self._last)], dtype=np.float64)
 
     def given(self, draws: MomentsDraws, rng: np.random.Generator) -> GivenMoments:
         """Return the weights' laws given draws of M, and of sigma."""
         log_scale = self._nodes[stratified(self._shares, len(draws.matrix), draws.sets, rng)]
-        found = self._measured(log_scale, self._checked).given(draws, self.whitening, rng)
+        found = self._measured(log_scale, self._read).given(draws, self.whitening, rng)
         missed, variance = self._scale_misfit(log_scale)
         nodes, which = np.unique(log_scale, return_inverse=True)
         _, centre, sampling = (part[which] for part in self._population(nodes))
@@ -252,7 +247,7 @@ class LinearScores:
 
     def middle(self) -> Measured:
         """Return the last scores over their slopes for the mean of log sigma."""
-        return self._measured(np.array([self._shares @ self._nodes]), self._checked)
+        return self._measured(np.array([self._shares @ self._nodes]), self._read)
 
     def _measured(self, log_scale: FloatArray, steps: npt.NDArray[np.int64]) -> Measured:
         """Return scores over their slopes for sigma, (S,)."""

@@ -11,7 +11,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton.moments_law import MomentsLaw
 from dpinfer.lab.comparison.chains import hamiltonian_draws, nuts_draws
 
-N_CHAINS, N_STEPS = 256, 500
+N_CHAINS, N_STEPS = 256, 500  # at a time, and after learning: seconds a release
 _PART = 4096  # draws of matrices at a time: memory
 
 

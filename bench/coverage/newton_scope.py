@@ -35,7 +35,8 @@ import numpy.typing as npt
 
 import dpinfer as dpi
 from dpinfer.inference.newton import tuning as posterior_tuning
-from dpinfer.inference.newton.moments_law import ErrorDraws, MomentsLaw
+from dpinfer.inference.newton.error_law import ErrorDraws
+from dpinfer.inference.newton.moments_law import MomentsLaw
 from dpinfer.inference.newton.posterior import mixture_of, noise_prior
 from dpinfer.inference.newton.scores import BoundedScores, LinearScores
 from dpinfer.inference.request import NewtonRequest

@@ -10,11 +10,12 @@ from scipy import special, stats
 import dpinfer as dpi
 from dpinfer.accounting import GaussianEvent, NonPrivateEvent
 from dpinfer.errors import NumericalError, ReleaseFormatError
-from dpinfer.inference.newton import checks, moments_law, tuning
+from dpinfer.inference.newton import checks, error_law, tuning
 from dpinfer.inference.newton import posterior as newton_posterior
 from dpinfer.inference.newton import scores as scores_module
 from dpinfer.inference.newton.checks import prior_conflict
-from dpinfer.inference.newton.moments_law import ErrorDraws, MeanScores, MomentsDraws, MomentsLaw, _finer
+from dpinfer.inference.newton.error_law import ErrorDraws, _finer
+from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws, MomentsLaw
 from dpinfer.inference.newton.posterior import SampledErrors, mixture_error, noise_prior
 from dpinfer.inference.newton.scores import LinearScores, Measured
 from dpinfer.inference.posterior.mixture import NormalMixtures
@@ -682,7 +683,7 @@ def test_proposals_are_worth_their_number_where_the_law_is_steep_at_an_end(monke
         return np.arange(size)
 
     monkeypatch.setattr(tuning, "TUNING", dataclasses.replace(tuning.TUNING, offsets=offsets))
-    monkeypatch.setattr(moments_law, "_again", again)
+    monkeypatch.setattr(error_law, "_again", again)
     score = np.array([-0.32, 0.23, 0.09, -0.16, 0.19, 0.09, 0.18])
     position = np.array([0.99, 0.51, 1.37, 0.55, -0.61, -0.05, -0.18])
     release = np.diag([-5.96, -1.68, -0.01, 1.68, 4.51, 6.76, 7.35])

@@ -18,7 +18,8 @@ from dpinfer.errors import NumericalError
 from dpinfer.inference import _native
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import check_draws, count_unresolved
-from dpinfer.inference.newton.moments_law import ErrorDraws, MomentsDraws, MomentsLaw
+from dpinfer.inference.newton.error_law import ErrorDraws
+from dpinfer.inference.newton.moments_law import MomentsDraws, MomentsLaw
 from dpinfer.inference.newton.scores import BoundedScores, GivenMoments, LinearScores, NoiseScalePrior
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import NormalMixtures

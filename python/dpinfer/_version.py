@@ -1,3 +1,3 @@
 """The version, in the one place from which the build and the package read it."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from scipy import special
 
+from dpinfer.lab.studies.chunk import ChunkResult
 from dpinfer.lab.studies.run_statistics import reduce_chunk
-from dpinfer.lab.studies.study import ChunkResult
 
 PRIOR_VARIANCE = np.array([1.0, 4.0])
 DATA_VARIANCE = np.array([0.1, 0.5])

@@ -8,6 +8,7 @@ code which only carries events and plans around stays light.
 from typing import TYPE_CHECKING
 
 from dpinfer._lazy import lazy_names
+from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.events import (
     Adjacency,
     ApproximateEvent,
@@ -24,7 +25,7 @@ from dpinfer.accounting.events import (
     event_from_dict,
     run_event,
 )
-from dpinfer.accounting.guarantee import AccountantFallbackWarning, Guarantee, PrivacyBound
+from dpinfer.accounting.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from dpinfer.accounting.accountant import AccountantName, account, calibrate_noise_multiplier, delta_for

@@ -22,9 +22,9 @@ from dpinfer.accounting._steps import (
     split_pure,
     total_variation_slack,
 )
+from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.events import Adjacency, Event, as_adjacency, check_event
 from dpinfer.accounting.gaussian import bisected, gaussian_epsilon
-from dpinfer.accounting.guarantee import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.pld import PRVError, pld_delta, pld_epsilon, prv_epsilon
 from dpinfer.accounting.rdp import rdp_epsilon
 from dpinfer.errors import BudgetExceededError, UnfoundedEpsilonError

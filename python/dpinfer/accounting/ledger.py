@@ -11,8 +11,8 @@ from typing import Any
 
 from dpinfer._validate import check_choice, check_interval
 from dpinfer.accounting._ledger_file import EntryFile, LedgerEntry
+from dpinfer.accounting.bound import PrivacyBound
 from dpinfer.accounting.events import Adjacency, Event, as_adjacency, check_event
-from dpinfer.accounting.guarantee import PrivacyBound
 from dpinfer.accounting.ledger_state import (
     COMPOSITIONS,
     FORMAT_NAME,

@@ -8,8 +8,8 @@ from typing import Any
 from dpinfer._validate import check_interval
 from dpinfer.accounting._ledger_file import LedgerEntry, run_of_token
 from dpinfer.accounting.accountant import certify
+from dpinfer.accounting.bound import PrivacyBound
 from dpinfer.accounting.events import Adjacency, Composed, Event, as_adjacency, event_from_dict
-from dpinfer.accounting.guarantee import PrivacyBound
 from dpinfer.accounting.rdp import RenyiFilter
 from dpinfer.errors import LedgerError, LedgerFormatError
 

@@ -14,8 +14,9 @@ from dpinfer.accounting.accountant import (
     check_stated_epsilon,
     warn_of_fallback,
 )
+from dpinfer.accounting.bound import PrivacyBound
 from dpinfer.accounting.events import Adjacency, Event, as_adjacency, run_event
-from dpinfer.accounting.guarantee import Guarantee, PrivacyBound, caution_of_delta
+from dpinfer.accounting.guarantee import Guarantee, caution_of_delta
 
 SAMPLINGS = ("poisson", "uniform", "permutation")
 

@@ -10,8 +10,8 @@ import numpy as np
 from dpinfer._arrays import FloatArray
 from dpinfer._surroundings import standard_arithmetic
 from dpinfer.accounting._steps import UNIT, Step, StepKind, reduce_event, reserve_suffices, total_variation_slack
+from dpinfer.accounting.bound import PrivacyBound
 from dpinfer.accounting.events import Adjacency, Event
-from dpinfer.accounting.guarantee import PrivacyBound
 
 _LARGEST_ORDER = 10_000  # larger orders suit epsilon below 1e-3 only
 _RESERVED_SHARE = 2.0**-20  # of delta, for the finite precision of the noise: fixed, because the filter must be

@@ -19,11 +19,12 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from dpinfer.lab.studies.chunk import ChunkResult
     from dpinfer.lab.studies.coverage import coverage_study
     from dpinfer.lab.studies.coverage_result import CoverageResult
     from dpinfer.lab.studies.execution import StudyExecution
     from dpinfer.lab.studies.model_study import ModelStudy
-    from dpinfer.lab.studies.study import STUDY_NAMES, ChunkResult, Study, find_study
+    from dpinfer.lab.studies.study import STUDY_NAMES, Study, find_study
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -32,6 +33,7 @@ __getattr__, __dir__ = lazy_names(
         ".coverage_result": "CoverageResult",
         ".execution": "StudyExecution",
         ".model_study": "ModelStudy",
-        ".study": "ChunkResult STUDY_NAMES Study find_study",
+        ".chunk": "ChunkResult",
+        ".study": "STUDY_NAMES Study find_study",
     },
 )

@@ -17,8 +17,8 @@ from dpinfer.lab.baselines import (
     release_statistics,
 )
 from dpinfer.lab.baselines.gibbs.families import conjugate_family
+from dpinfer.lab.studies.chunk import ChunkResult
 from dpinfer.lab.studies.random_streams import RELEASES, SAMPLERS, run_seed
-from dpinfer.lab.studies.study import ChunkResult
 from dpinfer.testing import InsecureRNG
 
 __all__ = [

@@ -12,11 +12,12 @@ from dpinfer._surroundings import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval, settings_of
 from dpinfer._version import __version__
 from dpinfer.lab.studies.checkpoint import Checkpoint, plain_settings
+from dpinfer.lab.studies.chunk import ChunkResult
 from dpinfer.lab.studies.coverage_result import CoverageResult
 from dpinfer.lab.studies.execution import StudyExecution
 from dpinfer.lab.studies.run_statistics import RunStatistics, reduce_chunk
 from dpinfer.lab.studies.runner import run_chunks
-from dpinfer.lab.studies.study import ChunkResult, Study, find_study
+from dpinfer.lab.studies.study import Study, find_study
 
 __all__ = ["coverage_study"]
 

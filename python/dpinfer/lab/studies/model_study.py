@@ -9,9 +9,9 @@ from dpinfer.accounting import plan_privacy
 from dpinfer.errors import NumericalError
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.inference.posterior.theta import ThetaDistribution
+from dpinfer.lab.studies.chunk import ChunkResult
 from dpinfer.lab.studies.posteriors import chunk_result
 from dpinfer.lab.studies.simulation import run_keys, simulate_data
-from dpinfer.lab.studies.study import ChunkResult
 from dpinfer.mechanism import RandomSource, run_dpvi
 from dpinfer.models import GeneralizedLinearModel
 

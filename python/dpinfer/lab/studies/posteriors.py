@@ -13,9 +13,9 @@ from dpinfer.inference.trace.laplace import laplace_posterior
 from dpinfer.inference.trace.priors import coordinate_priors
 from dpinfer.inference.trace.scales.fisher import FisherRun
 from dpinfer.inference.trace.scales.tied import fisher_tied_nodes
+from dpinfer.lab.studies.chunk import ChunkResult
 from dpinfer.lab.studies.random_streams import run_generator
 from dpinfer.lab.studies.simulation import RunData, RunReleases
-from dpinfer.lab.studies.study import ChunkResult
 
 __all__ = ["by_coordinate", "chunk_result", "each", "plug_in", "tied"]
 

@@ -20,6 +20,7 @@ from dpinfer.lab.studies.baseline_runs import (
     bernstein_sheldon_chunk,
     gibbs_ss_noisy_chunk,
 )
+from dpinfer.lab.studies.chunk import ChunkResult
 from dpinfer.lab.studies.posteriors import by_coordinate, chunk_result, each, plug_in, tied
 from dpinfer.lab.studies.simulation import (
     N_NODES,
@@ -30,7 +31,6 @@ from dpinfer.lab.studies.simulation import (
     simulate_data,
     simulate_releases,
 )
-from dpinfer.lab.studies.study import ChunkResult
 from dpinfer.models import (
     BetaBernoulli,
     BetaBinomial,

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
 from dpinfer.lab.coverage.counts import check_draws, tarp_counts
+from dpinfer.lab.studies.chunk import ChunkResult
 from dpinfer.lab.studies.random_streams import REFERENCES, run_generator
-from dpinfer.lab.studies.study import ChunkResult
 
 __all__ = ["RunStatistics", "reduce_chunk"]
 

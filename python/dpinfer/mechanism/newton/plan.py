@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, as_adjacency
 from dpinfer.accounting.accountant import calibrate, certify
-from dpinfer.accounting.guarantee import PrivacyBound
+from dpinfer.accounting.bound import PrivacyBound
 from dpinfer.accounting.plan import StoredPlan
 from dpinfer.mechanism.newton import tuning
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel, PersonModel

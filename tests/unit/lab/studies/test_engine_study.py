@@ -11,7 +11,7 @@ from tests.reference.analytic_study import assert_same
 
 import dpinfer as dpi
 from dpinfer.lab import _native
-from dpinfer.lab.studies.study import ChunkResult
+from dpinfer.lab.studies.chunk import ChunkResult
 
 N_RECORDS, N_STEPS = 500, 300
 

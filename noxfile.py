@@ -47,6 +47,14 @@ def frameworks(session: nox.Session, age: str) -> None:
 
 
 @nox.session
+def limit(session: nox.Session) -> None:
+    """Compare regressions of thousands of random tables, at a budget without noise, with ordinary fits."""
+    session.install(".[test]")
+    session.env["DPINFER_LIMIT_TABLES"] = "2000"
+    session.run("pytest", "-n", "2", "tests/limit", *session.posargs)
+
+
+@nox.session
 @nox.parametrize("offset", [1001, 2002, 3003, 4004, 5005])
 def seeds(session: nox.Session, offset: int) -> None:
     """Run the tests with simulations in them with other seeds."""

@@ -186,24 +186,25 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
     """Return the coefficients of a posterior in the user's units."""
     matrix, shift = design.user_units()
     total = len(matrix)
-    plain, intercepts = (np.flatnonzero(table) for table in (design.column_of_weight >= 0, design.column_of_weight < 0))
+    plain, column = np.flatnonzero(design.column_of_weight >= 0), design.column_of_weight
+    combined = np.flatnonzero(np.count_nonzero(matrix, axis=1) > 1)
     ends = ends_of(level)
     errors = posterior.monte_carlo_error(ends)
     factor = np.diag(matrix)
     mean = matrix @ posterior.mean[:total] + shift
     sd = np.sqrt(np.einsum("ij,jk,ik->i", matrix, posterior.cov[:total, :total], matrix))
-    quantiles = posterior.quantile(ends)[:, :total] * factor
+    quantiles = posterior.quantile(ends)[:, :total] * factor + shift
     mcse, ess = np.abs(factor) * errors.mean[:total], np.array(errors.effective_draws[:total])
     _, *shares = causes(posterior)[:, :total]
-    if intercepts.size:
-        # It combines several weights.
-        table = combine(posterior, _padded(matrix[intercepts], posterior), ends)
-        quantiles[:, intercepts] = table.quantiles + shift[intercepts]
-        mcse[intercepts], ess[intercepts] = table.mcse, table.ess
-        for own, combined in zip(shares, (table.privacy, table.prior), strict=True):
-            own[intercepts] = combined
+    if combined.size:
+        # An intercept, or levels that make it up: combinations of several weights.
+        table = combine(posterior, _padded(matrix[combined], posterior), ends)
+        quantiles[:, combined] = table.quantiles + shift[combined]
+        mcse[combined], ess[combined] = table.mcse, table.ess
+        for own, found in zip(shares, (table.privacy, table.prior), strict=True):
+            own[combined] = found
     per_sd = np.full(total, np.nan)
-    per_sd[plain] = posterior.mean[plain] * design.response_scale
+    per_sd[plain] = mean[plain] * np.array([own.scale for own in design.columns])[column[plain]]
     names, columns = design.model.names[:total], [mean, sd, *quantiles, *shares, mcse, ess, per_sd]
     spread = {} if exp else _spread(design, posterior, ends)
     for name, row in spread.items():

@@ -16,6 +16,7 @@ from dpinfer.tabular import ContinuousColumn, IgnoredColumn, Schema
 
 _REFERENCE_POINTS = 4096  # points of a rank-1 lattice on the public design: deterministic averages
 _COLLINEAR = 1e-9  # of a correlation matrix: far above rounding, 1e-15, far below any useful column
+_CONSTANT = 1e-9  # largest distance of a sum of columns from 1: rounding
 MOST_COLUMNS = 2000  # the time of a pass grows as its square, that of a posterior as its cube
 
 
@@ -89,17 +90,23 @@ def count_columns(formula: str, schema: Schema) -> int:
 
 def scaled_columns(
     columns: Sequence[DesignColumn], schema: Schema, used: frozenset[str], *, intercept: bool, completed: bool
-) -> tuple[tuple[DesignColumn, ...], FloatArray]:
-    """Return the columns with their units, and the public second moments of (z, 1)."""
+) -> tuple[tuple[DesignColumn, ...], FloatArray, FloatArray]:
+    """Return the columns with their units, the public second moments of (z, 1), and the coefficients of a constant.
+
+    A shift is the constant's to undo: columns are centred only where there is one, and it is not made of them.
+    """
     values = reference_values(schema, used)
     matrix = np.column_stack([column.evaluate(values) for column in columns])
+    constant = np.append(np.zeros(len(columns)), float(intercept)) if intercept else _constant(matrix)
+    centred = (constant[:-1] == 0.0) & constant.any()
     indicator = np.all((matrix == 0.0) | (matrix == 1.0), axis=0)
-    offset = np.where(indicator, 0.0, matrix.mean(axis=0)) if intercept else np.zeros(len(columns))
-    scale = np.where(indicator, 1.0, matrix.std(axis=0) if intercept else np.sqrt(np.mean(matrix**2, axis=0)))
-    still = np.flatnonzero((scale <= 0.0) | (np.ptp(matrix, axis=0) == 0.0))
+    offset = np.where(indicator | ~centred, 0.0, matrix.mean(axis=0))
+    scale = np.where(centred, matrix.std(axis=0), np.sqrt(np.mean(matrix**2, axis=0)))
+    scale[indicator] = 1.0
+    still = np.flatnonzero((scale <= 0.0) | (centred & (np.ptp(matrix, axis=0) == 0.0)))
     if completed:
         scale[still] = 1.0
-    elif still.size and intercept:
+    elif still.size:
         raise FormulaError(f"formula must have terms that vary: {columns[int(still[0])].name!r} does not")
     z = np.column_stack([(matrix - offset) / scale, np.ones(len(matrix))])
     moments = z.T @ z / len(z)
@@ -116,7 +123,17 @@ def scaled_columns(
     moments = 0.5 * (moments + moments.T)
     moments[-1, -1] = 1.0
     units = zip(columns, offset.tolist(), scale.tolist(), strict=True)
-    return tuple(replace(column, offset=shift, scale=unit) for column, shift, unit in units), moments
+    return tuple(replace(column, offset=shift, scale=unit) for column, shift, unit in units), moments, constant
+
+
+def _constant(matrix: FloatArray) -> FloatArray:
+    """Return coefficients of columns whose sum is 1 for any record, as of all levels of a factor, and a 0; or zeros."""
+    sizes = np.abs(matrix).max(axis=0)
+    sizes[sizes == 0.0] = 1.0
+    found = np.linalg.lstsq(matrix / sizes, np.ones(len(matrix)), rcond=None)[0]
+    if np.max(np.abs(matrix / sizes @ found - 1.0)) > _CONSTANT:
+        return np.zeros(matrix.shape[1] + 1)
+    return np.append(np.where(np.abs(found) > _CONSTANT, found / sizes, 0.0), 0.0)
 
 
 def reference_values(schema: Schema, names: frozenset[str]) -> dict[str, FloatArray]:

@@ -75,17 +75,24 @@ def compare_without(design: Design, posterior: Posterior, weights: tuple[int, ..
     noise variance, and the correction of Verdinelli and Wasserman (1995) is an average over its posterior given zero.
     The posterior density is that of the posterior's mixture of normals, or of the normal distribution with its moments.
     """
-    places = list(weights)
-    mean, cov = posterior.mean[places], posterior.cov[np.ix_(places, places)]
+    matrix, shift = design.user_units()
+    rows, at = np.pad(matrix[list(weights)], ((0, 0), (0, posterior.n_params - len(matrix)))), shift[list(weights)]
+    mean, cov = rows @ posterior.mean + at, rows @ posterior.cov @ rows.T
     wald = float(mean @ np.linalg.solve(cov, mean))
-    log_densities, rho, spread = _components(posterior, places)
-    k, scale = len(places), design.prior_scale
-    constant = k * (math.log(scale) + 0.5 * math.log(2.0 * math.pi))
+    log_densities, rho, spread = _components(posterior, rows, at)
+    k = len(weights)
+    # The prior of these coefficients: normal, with this covariance, times sigma**2 in a linear regression.
+    prior = design.prior_scale**2 * rows @ rows.T
+    constant = 0.5 * (float(np.linalg.slogdet(prior)[1]) + k * math.log(2.0 * math.pi))
+    away = 0.5 * float(at @ np.linalg.solve(prior, at))
     if isinstance(design.model, LinearRegression):
-        # Average of the inverse prior density, which is proportional to sigma**k, where sigma**2 = softplus(rho).
+        # Average of the inverse prior density, a function of sigma**2 = softplus(rho).
         nodes, masses = gauss_hermite(_NODES)
-        log_sigma = 0.5 * np.log(softplus(rho[:, None] + spread[:, None] * nodes))
-        log_densities = log_densities + special.logsumexp(k * log_sigma, b=masses, axis=1)
+        variance = softplus(rho[:, None] + spread[:, None] * nodes)
+        log_inverse = 0.5 * k * np.log(variance) + away / variance
+        log_densities = log_densities + special.logsumexp(log_inverse, b=masses, axis=1)
+    else:
+        constant += away
     values = special.logsumexp(log_densities) - math.log(len(log_densities))
     return ModelComparison(
         tuple(design.model.names[index] for index in weights),
@@ -96,23 +103,23 @@ def compare_without(design: Design, posterior: Posterior, weights: tuple[int, ..
     )
 
 
-def _components(posterior: Posterior, places: list[int]) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return of each component of the posterior its log density at zero, and the normal law of its last parameter."""
+def _components(posterior: Posterior, rows: FloatArray, shift: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return each component's log density at zero of combinations of its parameters, and the last one's normal law."""
     distribution = posterior.distribution
     if isinstance(distribution, DrawnTheta) and distribution.q_factor is not None:
-        location = distribution.location[:, places]
-        inverse = np.linalg.inv(distribution.q_factor)
-        rows = inverse[:, :, places]
-        covariance = np.swapaxes(rows, 1, 2) @ rows
+        location = distribution.location
+        roots = np.linalg.inv(distribution.q_factor) @ rows.T
+        covariance = np.swapaxes(roots, 1, 2) @ roots
         last = distribution.location[:, -1], 1.0 / np.abs(distribution.q_factor[:, -1, -1])
     else:
-        location, covariance = posterior.mean[None, places], posterior.cov[None][:, places][:, :, places]
+        location, covariance = posterior.mean[None], (rows @ posterior.cov @ rows.T)[None]
         marginals = posterior.distribution.marginals
         last = marginals.mean[-1:], np.sqrt(marginals.variance[-1:])
+    location = location @ rows.T + shift
     solved = np.linalg.solve(covariance, location[..., None])[..., 0]
     distance = np.sum(location * solved, axis=1)
     _, size = np.linalg.slogdet(covariance)
-    return -0.5 * (distance + size + len(places) * math.log(2.0 * math.pi)), *last
+    return -0.5 * (distance + size + len(shift) * math.log(2.0 * math.pi)), *last
 
 
 def _batch_error(log_values: FloatArray) -> float:

@@ -73,7 +73,7 @@ class Design:
     response_columns : frozenset of str
         Columns of the table that the response reads.
     response_offset, response_scale : float
-        The model sees (y - offset) / scale; 0 and 1 but for gaussian.
+        The model sees (y - offset) / scale; 0 and 1 but for gaussian.  The offset is 0 where no constant undoes it.
     prior_scale : float
     completed : bool
         As in :func:`design`.
@@ -102,6 +102,9 @@ class Design:
     response_scale: float = 1.0
     prior_scale: float = 1.0
     moments: FloatArray = field(default_factory=lambda: np.ones((1, 1)), repr=False)
+    # coefficients, the intercept's last, whose sum of columns is 1: without an intercept all levels of a factor may
+    # make it up; zeros where nothing does
+    constant: FloatArray = field(default_factory=lambda: np.ones(1), repr=False)
     completed: bool = False
     offsets: tuple[Part, ...] = ()
     classes: tuple[str, ...] = ()
@@ -237,9 +240,9 @@ class Design:
     def offset_centre(self) -> float:
         """Public mean of the offset: the model's intercept refers to a usual exposure.
 
-        0 without an intercept, and for gaussian, whose responses are centred themselves.
+        0 without a constant, and for gaussian, whose responses are centred themselves.
         """
-        if not self.offsets or self.family == "gaussian" or not self.formula.intercept:
+        if not self.offsets or self.family == "gaussian" or not self.constant.any():
             return 0.0
         return float(self.offset_values(reference_values(self.schema, self.predictor_columns)).mean())
 
@@ -281,18 +284,12 @@ class Design:
         return np.tile(block, self.n_blocks)
 
     def _units_of_a_block(self) -> tuple[FloatArray, FloatArray]:
-        size = len(self.columns)
-        total = size + int(self.formula.intercept)
-        scales = np.array([column.scale for column in self.columns])
-        matrix = np.zeros((total, total))
-        matrix[np.arange(size), np.arange(size)] = self.response_scale / scales
-        shift = np.zeros(total)
-        if self.formula.intercept:
-            offsets = np.array([column.offset for column in self.columns])
-            matrix[-1, :size] = -self.response_scale * offsets / scales
-            matrix[-1, -1] = self.response_scale
-            shift[-1] = self.response_offset - self.offset_centre
-        return matrix, shift
+        size, last = len(self.columns), int(self.formula.intercept)
+        units = [(column.offset, column.scale) for column in self.columns] + [(0.0, 1.0)] * last
+        offsets, scales = np.array(units).T
+        constant = self.constant[: size + last]
+        matrix = self.response_scale * (np.eye(size + last) - np.outer(constant, offsets)) / scales
+        return matrix, (self.response_offset - self.offset_centre) * constant
 
     def __repr__(self) -> str:
         return f"Design({self.formula.text!r}, {self.family}, {len(self.columns)} columns)"
@@ -384,12 +381,14 @@ def design(
     repeated = {column.name for column in columns if [other.name for other in columns].count(column.name) > 1}
     if repeated:
         raise FormulaError(f"formula must give distinct columns, and two are called {min(repeated)!r}")
+    scaled, moments, constant = scaled_columns(
+        columns, schema, predictor_columns, intercept=parsed.intercept, completed=completed
+    )
     offset, scale = _response_units(response, own, family, completed=completed)
     if family == "gaussian":
         offset -= sum(0.5 * (factor.parts[0].bounds[0] + factor.parts[0].bounds[1]) for factor in offsets)
-    scaled, moments = scaled_columns(
-        columns, schema, predictor_columns, intercept=parsed.intercept, completed=completed
-    )
+        if not constant.any():
+            offset, scale = 0.0, float(np.hypot(offset, scale))
     # A model of persons has the noise's standard deviation apart, and weights in the response's public spread.
     usual = tuning.PRIORS.over_noise if family == "gaussian" and persons is None else tuning.PRIORS.on_link
     result = Design(
@@ -404,6 +403,7 @@ def design(
         response_scale=scale,
         prior_scale=usual if prior_scale is None else prior_scale,
         moments=moments,
+        constant=constant,
         completed=completed,
         offsets=tuple(factor.parts[0] for factor in offsets),
         classes=classes,

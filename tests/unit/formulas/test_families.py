@@ -194,11 +194,17 @@ def normal_posterior(location, factor):
     return SimpleNamespace(distribution=found, mean=found.marginals.mean, cov=found.covariance)
 
 
+def stub(prior_scale, model, size):
+    """Return what a comparison reads of a design whose columns are in the table's units."""
+    units = np.eye(size), np.zeros(size)
+    return SimpleNamespace(prior_scale=prior_scale, model=model, user_units=lambda: units)
+
+
 def test_the_bayes_factor_of_a_normal_mean_is_the_exact_one():
     prior, noise, seen = 2.5, 0.3, 0.8
     precision = 1.0 / prior**2 + 1.0 / noise**2
     posterior = normal_posterior(np.array([[seen / noise**2 / precision]]), np.array([[[np.sqrt(precision)]]]))
-    made = SimpleNamespace(prior_scale=prior, model=SimpleNamespace(names=("age",)))
+    made = stub(prior, SimpleNamespace(names=("age",)), 1)
     found = compare_without(made, posterior, (0,))
     exact = stats.norm.logpdf(seen, 0, np.hypot(prior, noise)) - stats.norm.logpdf(seen, 0, noise)
     assert found.log_bayes_factor == pytest.approx(exact)
@@ -227,11 +233,11 @@ def test_the_bayes_factor_of_a_linear_regression_counts_the_noise_variance():
     factor = np.zeros((6000, 4, 4))
     factor[:, :3, :3] = np.linalg.cholesky(law.precision)[None] / np.sqrt(variance)[:, None, None]
     factor[:, 3, 3] = 1e6
-    made = SimpleNamespace(prior_scale=2.0, model=model)
+    made = stub(2.0, model, 3)
     found = compare_without(made, normal_posterior(location, factor), (1, 2))
     assert 0.0 < found.stderr < 0.1
     assert abs(found.log_bayes_factor - exact) < 5.0 * found.stderr
-    plain = SimpleNamespace(prior_scale=2.0, model=SimpleNamespace(names=("a", "b", "c")))
+    plain = stub(2.0, SimpleNamespace(names=("a", "b", "c")), 3)
     wrong = compare_without(plain, normal_posterior(location, factor), (1, 2))
     assert abs(wrong.log_bayes_factor - exact) > 5.0 * found.stderr
 

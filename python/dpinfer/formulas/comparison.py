@@ -76,7 +76,7 @@ def compare_without(design: Design, posterior: Posterior, weights: tuple[int, ..
     The posterior density is that of the posterior's mixture of normals, or of the normal distribution with its moments.
     """
     matrix, shift = design.user_units()
-    rows, at = np.pad(matrix[list(weights)], ((0, 0), (0, posterior.n_params - len(matrix)))), shift[list(weights)]
+    rows, at = np.pad(matrix[list(weights)], ((0, 0), (0, posterior.mean.size - len(matrix)))), shift[list(weights)]
     mean, cov = rows @ posterior.mean + at, rows @ posterior.cov @ rows.T
     wald = float(mean @ np.linalg.solve(cov, mean))
     log_densities, rho, spread = _components(posterior, rows, at)

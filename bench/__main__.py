@@ -5,6 +5,7 @@
     python -m bench streams --arguments "--gigabytes 0.1" --json results.json
     python -m bench --json bench/results.json --page docs/results.md     # the page of what the file holds
     python -m bench --peers DIR peers --arguments passes  # where bench/peers/peer_environments.py put its peers
+    python -m bench papers [--quick] [NAME ...]     # tables and figures of the two papers, and docs/papers.md
 
 Every benchmark checks its answer before it times anything; one whose answer is wrong fails, and so does this command.
 A file of `--json` keeps the results that it holds of other benchmarks, and of other arguments.
@@ -36,7 +37,8 @@ which the result was stored. The numbers are those of that commit, not of later 
 
 def files():
     """Return each script by its name, whatever folder it is in."""
-    return {path.stem: path for path in sorted(FOLDER.glob("*/*.py"), key=lambda path: path.stem)}
+    found = (path for path in FOLDER.glob("*/*.py") if path.parent.name != "papers")
+    return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
 
 
 def benchmarks():
@@ -151,6 +153,10 @@ def merged(before, new):
 
 
 def main():
+    if sys.argv[1:2] == ["papers"]:
+        from bench.papers import _command
+
+        return _command.main(sys.argv[2:], code())
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run; without any, they are listed")
     parser.add_argument("--arguments", default="", help="for each of them, in one string")
@@ -179,9 +185,9 @@ def main():
         print(f"\n{table(results)}")
     if arguments.json:
         kept = Path(arguments.json)
-        before = json.loads(kept.read_text(encoding="utf-8"))["results"] if kept.exists() else []
-        everything = merged(before, results)
-        kept.write_text(json.dumps({"results": everything}, indent=1) + "\n", encoding="utf-8")
+        before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {"results": []}
+        everything = merged(before["results"], results)
+        kept.write_text(json.dumps({**before, "results": everything}, indent=1) + "\n", encoding="utf-8")
         if arguments.page:
             Path(arguments.page).write_text(page(everything, known), encoding="utf-8")
     return int(any(result["status"] for result in results))

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
+from dpinfer._types import as_array, column_types, is_frame, is_number_type, refuse_array_type
 from dpinfer.errors import DpinferError, RecordError
 
 Array = npt.NDArray[Any]
@@ -255,7 +256,7 @@ def as_record_array(name: str, value: Any) -> npt.NDArray[Any]:
     Raises RecordError if it cannot be converted to an array. Raises OSError if the system refused to read it.
     """
     return quietly(
-        lambda: np.asarray(value),
+        lambda: as_array(value),
         f"{name} must be an array, or convertible to one by NumPy, with rows of equal length (the reason of the "
         "failure is withheld: it could quote a record)",
     )
@@ -278,12 +279,25 @@ def quietly(action: Callable[[], T], message: str) -> T:
 
 
 def check_numbers(name: str, array: Any) -> None:
-    """Refuse objects that are not arrays, and arrays without real numbers."""
+    """Refuse objects that are not arrays, and arrays and data frames without real numbers, by their types."""
     check_container(name, array)
+    refuse_array_type(name, array)
+    if is_frame(array):
+        _check_frame(name, array)
     dtype = getattr(array, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind not in "fiub":
         # The width of a type of text is the length of the longest one.
         raise TypeError(f"{name} must be an array of real numbers, got type {dtype.type.__name__}")
+
+
+def _check_frame(name: str, frame: Any) -> None:
+    """Refuse a data frame whose types do not make an array of numbers, whatever its values are."""
+    if not hasattr(type(frame), "__array__"):
+        raise TypeError(f"{name} must be an array, or a data frame that NumPy converts, got {type(frame).__name__}")
+    head = frame.head(0) if hasattr(frame, "head") else frame.slice(0, 0)
+    if as_record_array(name, head).dtype.kind not in "fiub":
+        others = [column for column, kind in column_types(frame) if not is_number_type(kind)]
+        raise TypeError(f"{name} must have columns of numbers alone, and not {', '.join(map(repr, others[:3]))}")
 
 
 def check_finite(name: str, records: npt.NDArray[Any]) -> None:

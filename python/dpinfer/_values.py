@@ -143,6 +143,8 @@ def _plain(value: Any) -> float | str | None:
             return _as_float(value)
         if isinstance(value, bytes):
             return _of_text(value.decode("utf-8").strip())
+        if type(value).__name__ == "MaskedConstant":  # NumPy's mark of a value that is hidden
+            return None
         return _of_text((value.isoformat() if isinstance(value, (date, time)) else str(value)).strip())
     except Exception:
         # An error would reveal that there is such a value.

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
+from dpinfer._types import refuse_array_type
 from dpinfer._validate import DeferredArray, as_record_array, check_float_array, known_shape
 from dpinfer._values import as_values, number_of, text_of
 from dpinfer.errors import RecordError
@@ -17,6 +18,7 @@ from dpinfer.errors import RecordError
 _MINIMUM_RECORDS = 2  # as scikit-learn's checks expect
 _LARGEST_BOUND = 1e100  # squares of scaled values stay far from overflow
 _NO_LABELS = "y must be given: this estimator requires y to be passed, but the target y is None"
+_COMPLEX = "X must be real: Complex data not supported"
 _NO_COLUMNS = "X must have a column: 0 feature(s) (shape=(, 0)) while a minimum of 1 is required."
 
 
@@ -44,7 +46,7 @@ def as_features(X: Any) -> FloatArray:
     _refuse_sparse(X)
     array = as_record_array("X", X)
     if array.dtype.kind == "c":
-        raise RecordError("X must be real: Complex data not supported")
+        raise RecordError(_COMPLEX)
     if array.ndim != 2:
         hint = " Reshape your data: one row for each record, one column for each feature." if array.ndim < 2 else ""
         raise RecordError(f"X must be two-dimensional, got {array.ndim} dimension(s).{hint}")
@@ -92,9 +94,12 @@ def _converted(array: npt.NDArray[Any]) -> FloatArray:
 def public_columns(X: Any) -> int | None:
     """Return the declared number of columns of X, which is public, or None if only the records would show it.
 
-    Raises TypeError or RecordError if X is sparse, or has no columns.
+    Raises TypeError or RecordError if X is sparse, or has no columns, or is of a type that holds no numbers.
     """
     _refuse_sparse(X)
+    if isinstance(dtype := _public_attribute(X, "dtype"), np.dtype) and dtype.kind == "c":
+        raise RecordError(_COMPLEX)
+    refuse_array_type("X", X)
     shape = _public_attribute(X, "shape")
     if not isinstance(shape, tuple) or len(shape) != 2 or not isinstance(shape[1], int):
         return None
@@ -117,6 +122,7 @@ class PendingRecords:
         *,
         binary: bool = True,  # whether there are two classes; else there are at least two
     ) -> None:
+        refuse_array_type("y", labels, numbers=False)
         self._features, self._labels, self._given, self._binary = features, labels, classes, binary
         self.bounds: FloatArray | None = None
         self.X = DeferredArray(lambda: self._clipped())

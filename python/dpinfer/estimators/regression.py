@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
+from dpinfer._types import refuse_array_type
 from dpinfer._validate import DeferredArray, check_float_array
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.estimators.private import RELEASED_WIDTH, PreparedRun, PrivateEstimator, RunOptions
@@ -76,6 +77,7 @@ class PlannedRegression(PrivateEstimator):
             Of a classifier, of labels.
         """
         names, n_features = feature_names(X), public_columns(X)
+        refuse_array_type("y", y, numbers=self._estimator_type == "regressor")
         unknown_names = self._unknown_names()
         self._refuse_reading_before_a_charge(n_features)
         table, given = None, self._public_parameters()

@@ -155,8 +155,9 @@ def reference_values(schema: Schema, names: frozenset[str]) -> dict[str, FloatAr
             continue
         low, high = column.bounds
         values[column.name] = low + (high - low) * u
-        if column.mean is not None and column.sd is not None:
-            normal = column.mean + column.sd * special.ndtri(np.clip(u, 1e-9, 1.0 - 1e-9))
+        if column.located:
+            mean, sd = column.public_location
+            normal = mean + sd * special.ndtri(np.clip(u, 1e-9, 1.0 - 1e-9))
             values[column.name] = np.clip(normal, low, high)
     return values
 

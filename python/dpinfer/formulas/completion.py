@@ -110,9 +110,8 @@ class Completion:
         UnreadRecords(data, self.stand_in)
         if folder is not None:
             save_first(self.stand_in, folder)
-        names = [column.name for column in self.draft.placeholder.columns]
         unknown = release_unknown(
-            unread_columns(data, names),
+            unread_columns(data, self.draft.placeholder),
             self.file_draft if isinstance(data, (str, os.PathLike)) else self.draft,
             plan=self.plan,
             n_records=self.fit["n_records"],

@@ -443,8 +443,8 @@ def _survey_weights(schema: Schema, name: str, strata: str) -> SurveyWeights | N
     column = next((item for item in schema.columns if item.name == name), None)
     if not isinstance(column, ContinuousColumn) or column.bounds[0] < 0.0 or column.mean is None:
         raise FormulaError(
-            f"weights must be a continuous column of the schema with bounds of at least 0 and a mean and sd, which are "
-            f"public (the mean is the population's size over the sample's); {name!r} is not"
+            f"weights must be a continuous column of the schema with bounds of at least 0 and a mean, which are public "
+            f"(the mean is the population's size over the sample's); {name!r} is not"
         )
     return SurveyWeights(largest=column.bounds[1], mean=column.mean, sd=column.sd, strata=len(labels))
 

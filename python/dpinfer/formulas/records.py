@@ -19,6 +19,7 @@ from dpinfer.formulas.design import Design, design
 from dpinfer.mechanism import Silos
 from dpinfer.models import Model
 from dpinfer.tabular import ContinuousColumn, Schema
+from dpinfer.tabular.columns import numeric
 from dpinfer.tabular.decoding import DecodedChunk, decode, undeclared_value
 from dpinfer.tabular.frames import raw_frame, raw_records
 from dpinfer.tabular.reading import RawColumn
@@ -81,14 +82,15 @@ def _responses(design: Design, values: dict[str, FloatArray]) -> FloatArray:
     return np.column_stack((response, weights, *([values[design.strata]] if design.strata else [])))
 
 
-def unread_columns(data: Any, names: list[str]) -> Any:
+def unread_columns(data: Any, schema: Schema) -> Any:
     """Return a table for :func:`dpinfer.release_unknown`: a path, or unread columns.
 
     **Privacy.** Reads no records until a private function converts the columns to arrays.
     """
     if isinstance(data, (str, os.PathLike)):
         return data
-    chunks = raw_frame("data", data, names)
+    names = [column.name for column in schema.columns]
+    chunks = raw_frame("data", data, names, used=numeric(schema.columns))
     found: dict[str, RawColumn] = {}
 
     def column(name: str) -> npt.NDArray[Any]:
@@ -109,7 +111,7 @@ def predictors(data: Any, design: Design) -> dict[str, FloatArray]:
     if isinstance(data, (str, os.PathLike)):
         raise TypeError(f"new_data must be a data frame or a mapping of columns, got {type(data).__name__}")
     names = [column.name for column in design.table_columns(response=False)]
-    (chunk,) = raw_frame("new_data", data, names)()
+    (chunk,) = raw_frame("new_data", data, names, used=numeric(design.schema.columns))()
     values: dict[str, FloatArray] = {}
     beyond: list[str] = []
     for item in decode(chunk, design.schema, names).columns:

@@ -120,8 +120,7 @@ def _declared(column: Column) -> str:
     if isinstance(column, ContinuousColumn):
         low, high = column.bounds
         words = [kind, f"from {low:g} to {high:g} {column.unit}".rstrip()]
-        if column.sd is not None:
-            words.append(f"mean {column.mean:g}, sd {column.sd:g}")
+        words += [f"{key} {value:g}" for key in ("mean", "sd") if (value := getattr(column, key)) is not None]
     else:
         listed = {
             key: value if isinstance(value, str) else ", ".join(map(str, value))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._types import refuse_array_type
 from dpinfer._validate import as_record_array, check_container, check_interval, known_shape
 from dpinfer._values import is_listed
 from dpinfer.errors import RecordError
@@ -112,6 +113,7 @@ def check_identity_layout(ids: Any, n_rows: int | None) -> None:
     row, if the number of rows is given.
     """
     check_container("unit", ids)
+    refuse_array_type("unit", ids)
     dtype, shape = getattr(ids, "dtype", None), known_shape(ids)
     if isinstance(dtype, np.dtype) and dtype.kind not in "iuSUO":
         raise RecordError("unit must be an array of integers or strings")

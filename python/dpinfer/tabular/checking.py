@@ -19,7 +19,7 @@ from dpinfer._sinks import shortened
 from dpinfer._validate import check_type
 from dpinfer._values import text_of
 from dpinfer.errors import RecordError, SchemaError
-from dpinfer.tabular.columns import Column, ContinuousColumn
+from dpinfer.tabular.columns import Column, ContinuousColumn, numeric
 from dpinfer.tabular.decoding import (
     MINIMUM_RECORDS,
     DecodedColumn,
@@ -348,7 +348,7 @@ def check_table(path: str | os.PathLike[str], schema: Schema) -> TableCheck:
     names = [column.name for column in schema.columns]
     lines = LineCounts()
     try:
-        check_header(path, names, delimiter=schema.delimiter)
+        check_header(path, names, delimiter=schema.delimiter, used=numeric(schema.columns))
     except (RecordError, SchemaError) as error:
         header = _header(path, schema, fits=False)
         return TableCheck(header=header, lines=lines, columns=(), usable=0, refusals=(str(error),))

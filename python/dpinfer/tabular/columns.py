@@ -3,7 +3,8 @@
 **Privacy.** Declarations only: they are public and never read a record.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -139,7 +140,9 @@ class ContinuousColumn(Column):
     scaling : {"standard", "unit", "none"}
         "standard" gives (x - mean) / sd, "unit" gives (x - low) / (high - low), "none" leaves the units.
     mean, sd : float, optional
-        Public constants of "standard"; by default those of the uniform distribution on the bounds.
+        Public constants of "standard"; by default those of the uniform distribution on the bounds.  A mean alone lies
+        inside the bounds, and sd**2 is then (mean - low) (high - mean) / 3, the uniform distribution's at the middle;
+        an sd alone has the middle as its mean.
     """
 
     kind: ClassVar[str] = "continuous"
@@ -161,15 +164,15 @@ class ContinuousColumn(Column):
         if self.scaling not in SCALINGS:
             listed = ", ".join(repr(scaling) for scaling in SCALINGS)
             raise SchemaError(f"{self._key('scaling')} must be one of {listed}, got {self.scaling!r}")
-        if (self.mean is None) != (self.sd is None):
-            raise SchemaError(f"{self._key('mean')} and {self._key('sd')} must be given together")
-        if self.mean is not None and self.sd is not None:
-            if self.scaling != "standard":
-                raise SchemaError(f"{self._key('mean')} is used only with scaling = 'standard', got {self.scaling!r}")
-            put(self, "mean", check_number(self._key("mean"), self.mean))
-            put(self, "sd", check_number(self._key("sd"), self.sd))
-            if not self.sd > 0.0:
-                raise SchemaError(f"{self._key('sd')} must be positive, got {self.sd:g}")
+        for key in ("mean", "sd"):
+            if getattr(self, key) is not None:
+                if self.scaling != "standard":
+                    raise SchemaError(f"{self._key(key)} is used only with scaling = 'standard', got {self.scaling!r}")
+                put(self, key, check_number(self._key(key), getattr(self, key)))
+        if self.mean is not None and self.sd is None and not low < self.mean < high:
+            raise SchemaError(f"{self._key('mean')} must lie inside the bounds without an sd, got {self.mean:g}")
+        if self.sd is not None and not self.sd > 0.0:
+            raise SchemaError(f"{self._key('sd')} must be positive, got {self.sd:g}")
         self._check_scale()
 
     def _check_scale(self) -> None:
@@ -179,7 +182,7 @@ class ContinuousColumn(Column):
             low, high = ((np.array(self.bounds) - offset) / scale).tolist()
         normal = scale >= np.finfo(np.float64).tiny and high - low >= 1.0 / _LARGEST_SCALED
         if not (normal and max(-low, high) <= _LARGEST_SCALED):
-            keys = f"{self._key('mean')} and {self._key('sd')}" if self.sd is not None else self._key("bounds")
+            keys = f"{self._key('mean')} and {self._key('sd')}" if self.located else self._key("bounds")
             raise SchemaError(
                 f"{keys} must give scaled bounds that are distinct and at most {_LARGEST_SCALED:g} in size: this width "
                 f"or sd is lost in the precision of numbers (bounds [{self.bounds[0]:g}, {self.bounds[1]:g}], scaling "
@@ -196,11 +199,19 @@ class ContinuousColumn(Column):
 
     @property
     def public_location(self) -> tuple[float, float]:
-        """The declared mean and sd; those of the uniform distribution on the bounds without."""
-        if self.mean is not None and self.sd is not None:
-            return self.mean, self.sd
+        """The declared mean and sd, and what follows for one that is not declared."""
         low, high = self.bounds
-        return 0.5 * (low + high), (high - low) / float(np.sqrt(12.0))
+        mean = 0.5 * low + 0.5 * high if self.mean is None else self.mean
+        if self.sd is not None:
+            return mean, self.sd
+        if self.mean is None:
+            return mean, (high - low) / float(np.sqrt(12.0))
+        return mean, math.sqrt((mean - low) / 3.0) * math.sqrt(high - mean)
+
+    @property
+    def located(self) -> bool:
+        """Whether a public mean or sd is declared."""
+        return self.mean is not None or self.sd is not None
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -216,14 +227,14 @@ class ContinuousColumn(Column):
 
     @property
     def feature_means(self) -> tuple[float, ...]:
-        """0 when a public mean and sd are declared, else the middle of the scaled bounds."""
+        """0 when a public mean or sd is declared, else the middle of the scaled bounds."""
         ((low, high),) = self.feature_bounds
-        return (0.0,) if self.sd is not None else (0.5 * (low + high),)
+        return (0.0,) if self.located else (0.5 * (low + high),)
 
     @property
     def mean_square(self) -> float:
-        """1 when a public mean and sd are declared, else that of the uniform distribution on the scaled bounds."""
-        if self.sd is not None:
+        """1 when a public mean or sd is declared, else that of the uniform distribution on the scaled bounds."""
+        if self.located:
             return 1.0
         ((low, high),) = self.feature_bounds
         return (low * low + low * high + high * high) / 3.0
@@ -231,9 +242,7 @@ class ContinuousColumn(Column):
     def to_dict(self) -> dict[str, Any]:
         """Return the declaration as TOML values, without the name."""
         result = super().to_dict() | {"bounds": list(self.bounds), "scaling": self.scaling}
-        if self.sd is not None:
-            result |= {"mean": self.mean, "sd": self.sd}
-        return result
+        return result | {key: getattr(self, key) for key in ("mean", "sd") if getattr(self, key) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,6 +425,13 @@ class IgnoredColumn(Column):
 _KINDS: dict[str, type[Column]] = {
     kind.kind: kind for kind in (ContinuousColumn, CategoricalColumn, BinaryColumn, TargetColumn, IgnoredColumn)
 }
+
+
+def numeric(columns: Iterable[Column]) -> dict[str, bool]:
+    """Return, for each column that is not ignored, whether its values must be numbers."""
+    return {
+        column.name: isinstance(column, ContinuousColumn) for column in columns if not isinstance(column, IgnoredColumn)
+    }
 
 
 def column_from_dict(name: str, values: Any) -> Column:

@@ -13,8 +13,8 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._sinks import toml_string
+from dpinfer._types import refuse_column_types
 from dpinfer._values import identity_of, text_of
 from dpinfer.errors import BackendUnavailableError, RecordError, SchemaError
 
@@ -102,8 +103,14 @@ def read_chunks(
             yield {name: chunk[header.index(name)] for name in names}
 
 
-def check_header(path: str | os.PathLike[str], names: Sequence[str] | None, *, delimiter: str) -> None:
-    """Raise unless :func:`read_chunks` accepts the file's header; reads only the first line.
+def check_header(
+    path: str | os.PathLike[str],
+    names: Sequence[str] | None,
+    *,
+    delimiter: str,
+    used: Mapping[str, bool] | None = None,  # for each column that is used, whether it must hold numbers
+) -> None:
+    """Raise unless :func:`read_chunks` accepts the file's header, and a Parquet file's types; reads only these.
 
     **Privacy.** The header of a table is public.  A file whose first line lacks a declared name is refused with one
     text for any content of that line: it may be the first record of a file without a header.
@@ -112,6 +119,8 @@ def check_header(path: str | os.PathLike[str], names: Sequence[str] | None, *, d
     """
     header = read_header(path, delimiter=delimiter)
     _check_header(path, header, header if names is None else names, delimiter)
+    if used and is_parquet(path):
+        refuse_column_types("the file", _parquet_types(Path(path)), used)
 
 
 def read_header(path: str | os.PathLike[str], *, delimiter: str) -> list[Any]:
@@ -185,7 +194,30 @@ def _check_header(path: str | os.PathLike[str], header: Sequence[Any], names: Se
             f"the file's header is separated by {guess[0]!r}, not by {delimiter!r}: declare "
             f"delimiter = {toml_string(guess[0])} in the schema's [table]"
         )
+    written = _written_otherwise(path, names)
+    if written:
+        raise RecordError(f"the file must be a CSV file in UTF-8 whose lines end with line feeds, and {written}")
     raise problem
+
+
+def _written_otherwise(path: str | os.PathLike[str], names: Sequence[str]) -> str:
+    """Return how a file that begins with these names is written, if that hides them; empty for any other content."""
+    if is_parquet(path):
+        return ""
+    with _opened(Path(path)) as stream:
+        start = _guarded(lambda: stream.read(LONGEST_LINE))
+    kinds = []
+    line, end, after = start.partition(b"\r")
+    if end and b"\n" not in line and after[:1] != b"\n":
+        kinds.append(("its lines end with carriage returns: save it again with other line ends", line))
+    for mark, encoding in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
+        if start.startswith(mark):
+            line = re.split(r"[\r\n]", start[2:].decode(encoding, "ignore"), maxsplit=1)[0].encode(errors="ignore")
+            kinds.append(('it is in UTF-16 ("Unicode text" of spreadsheets): save it as "CSV UTF-8"', line))
+    for told, line in kinds:
+        if any(set(names) <= set(_header_names(line, delimiter)) for delimiter in _DELIMITERS):
+            return told
+    return ""
 
 
 def _header_problem(header: Sequence[Any], names: Sequence[str]) -> RecordError | SchemaError | None:
@@ -353,8 +385,9 @@ def _quoted_fields(text: str, delimiter: str) -> list[str] | LineFault:
         at += 1
 
 
-def _parquet_chunks(path: Path, counts: LineCounts, unit: str) -> Generator[Any, None, None]:
-    """Yield the header, then lists of columns; numbers stay numbers."""
+@contextmanager
+def _parquet_table(path: Path) -> Iterator[tuple[Any, tuple[type[Exception], ...], Any]]:
+    """Open a file; give the table, the errors of a damaged one, and the library."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -363,7 +396,18 @@ def _parquet_chunks(path: Path, counts: LineCounts, unit: str) -> Generator[Any,
     # pyarrow reports a damaged file as an OSError too.
     errors = (pyarrow.ArrowException, pyarrow.ArrowInvalid, OSError, ValueError)
     with path.open("rb") as stream:
-        table = _guarded(lambda: pyarrow.parquet.ParquetFile(stream), errors)
+        yield _guarded(lambda: pyarrow.parquet.ParquetFile(stream), errors), errors, pyarrow
+
+
+def _parquet_types(path: Path) -> list[tuple[str, str]]:
+    """Return name and type of each column."""
+    with _parquet_table(path) as (table, errors, _):
+        return _guarded(lambda: [(field.name, str(field.type)) for field in table.schema_arrow], errors)
+
+
+def _parquet_chunks(path: Path, counts: LineCounts, unit: str) -> Generator[Any, None, None]:
+    """Yield the header, then lists of columns; numbers stay numbers."""
+    with _parquet_table(path) as (table, errors, pyarrow):
         header = _guarded(lambda: list(table.schema_arrow.names), errors)
         yield header
         size = max(1, min(CHUNK_ROWS, _BATCH_VALUES // max(1, len(header))))

@@ -8,7 +8,7 @@ import numpy as np
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import DeferredArray, check_type
 from dpinfer.errors import RecordError, SchemaError
-from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn, ContinuousColumn, TargetColumn
+from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn, ContinuousColumn, TargetColumn, numeric
 from dpinfer.tabular.decoding import MINIMUM_RECORDS, DecodedChunk, decode, refuses_lines, too_few_records
 from dpinfer.tabular.reading import LineCounts, check_header, read_chunks
 from dpinfer.tabular.schema import Schema
@@ -62,7 +62,8 @@ class UnreadTable:
         # Array-likes: they are read when they are made arrays.
         self.X = DeferredArray(lambda: self.read().X)
         self.y = None if schema.target is None else DeferredArray(self._target)
-        check_header(path, [column.name for column in schema.columns], delimiter=schema.delimiter)
+        names = [column.name for column in schema.columns]
+        check_header(path, names, delimiter=schema.delimiter, used=numeric(schema.columns))
 
     @property
     def feature_names(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from dpinfer.mechanism.unknowns.plan import UNKNOWN, UnknownPlan, names_of, spli
 from dpinfer.mechanism.unknowns.releases import bounds_event, categories_event, labels_of, resolved_probability
 from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease, Part
 from dpinfer.release.guarantee import Stated
+from dpinfer.tabular.columns import numeric
 from dpinfer.tabular.decoding import decode, refuses_lines, texts_of
 from dpinfer.tabular.draft import SchemaDraft
 from dpinfer.tabular.frames import raw_frame
@@ -238,9 +239,9 @@ def release_unknown(
     names = [column.name for column in schema.columns]
     if isinstance(records, Mapping):
         _check_names(records, names)
-        chunks = raw_frame("records", records, names)
+        chunks = raw_frame("records", records, names, used=numeric(schema.columns))
     else:
-        check_header(records, names, delimiter=schema.delimiter)
+        check_header(records, names, delimiter=schema.delimiter, used=numeric(schema.columns))
         refuse = refuses_lines(schema)
         chunks = partial(read_chunks, records, names, delimiter=schema.delimiter, refuse_malformed=refuse)
 

@@ -96,7 +96,7 @@ def test_files_have_the_bits_of_mappings(rng, tmp_path):
     [
         ({"weights": 3}, TypeError, "weights must be the name"),
         ({"weights": "house"}, ValueError, "weights must be a continuous column"),
-        ({"weights": "bare"}, ValueError, "mean and sd"),
+        ({"weights": "bare"}, ValueError, "and a mean"),
         ({"weights": "x"}, ValueError, "besides the formula's"),
         ({"weights": "none"}, ValueError, "weights must be a continuous column"),
         ({"weights": "w", "family": "negativebinomial"}, ValueError, "for a family"),

@@ -114,11 +114,15 @@ def test_reference_category_has_no_feature():
         ({"scaling": "unit"}, (0.0, 1.0)),
         ({"scaling": "standard", "mean": 1.0, "sd": 2.0}, (-1.5, 2.5)),
         ({"scaling": "standard"}, (-np.sqrt(3), np.sqrt(3))),
+        ({"scaling": "standard", "mean": 2.0}, (-np.sqrt(3), np.sqrt(3))),
+        ({"scaling": "standard", "mean": 0.0}, (-1.0, 3.0)),
+        ({"scaling": "standard", "sd": 2.0}, (-2.0, 2.0)),
     ],
 )
 def test_scalings(settings, expected):
     column = ContinuousColumn(name="x", bounds=(-2, 6), **settings)
     np.testing.assert_allclose(column.feature_bounds[0], expected)
+    assert Schema.from_dict({"columns": {"x": column.to_dict()}}).columns == (column,)
 
 
 def test_norms_by_hand():
@@ -151,7 +155,7 @@ def test_toml_round_trip(tmp_path, name):
         (with_column("job", label="a\nb"), ("columns.job.label", "printed")),
         (with_column("id", label="x" * 81), ("columns.id.label", "80")),
         (with_column("age", scaling="log"), ("columns.age.scaling", "standard")),
-        (with_column("age", scaling="standard", mean=1), ("columns.age.mean", "columns.age.sd")),
+        (with_column("age", scaling="standard", mean=-1e9), ("columns.age.mean", "inside the bounds")),
         (with_column("age", scaling="standard", mean=1, sd=0), ("columns.age.sd", "positive")),
         (with_column("age", mean=1, sd=1), ("columns.age.mean", "standard")),
         (with_column("age", kind="numeric"), ("columns.age.kind", "continuous")),

@@ -162,7 +162,7 @@ BAD_FILES = {
     "empty file": ("", SchemaError, "header"),
     "not text": (HEADER.encode() + SECRET.encode() + b"\xff\xfe,1,cook,no\n", RecordError, "at least 2"),
     "header not text": (SECRET.encode() + b"\xff\xfe,1,cook,no\n", SchemaError, "header"),
-    "two-byte characters": ((HEADER + f"{SECRET},25,clerk,yes\n").encode("utf-16"), SchemaError, "header"),
+    "two-byte characters": ((HEADER + f"{SECRET},25,clerk,yes\n").encode("utf-16"), RecordError, "UTF-16"),
 }
 
 

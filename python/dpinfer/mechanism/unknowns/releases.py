@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._types import refuse_array_type
 from dpinfer._validate import check_container, check_integer, check_interval, check_names, known_shape
 from dpinfer._values import as_values, text_of
 from dpinfer.accounting import Adjacency, ApproximateEvent, Event, LedgerAccount, PureEvent, SelfComposed, as_adjacency
@@ -312,6 +313,7 @@ def release_categories(
     for column in columns.values() if type(columns) is dict else ():
         # Other mappings may read records to give a column.
         check_container("records", column)
+        refuse_array_type("records", column, numbers=False)
         shape = known_shape(column)
         if shape is not None and len(shape) != 1:
             raise RecordError(f"records must be one column of labels, got {len(shape)} dimensions")

@@ -4,9 +4,25 @@
 #' what is public about the table. [read_release()] reads what a private run has published, without Python.
 #'
 #' @keywords internal
-#' @importFrom stats coef confint drop1 family formula nobs predict quantile residuals vcov
-#' @importFrom generics tidy
+#' @importFrom stats anova coef confint drop1 family formula nobs predict quantile residuals update vcov
+#' @importFrom generics augment glance tidy
+#' @importFrom nlme fixef ranef VarCorr
 "_PACKAGE"
 
 #' @export
 generics::tidy
+
+#' @export
+generics::glance
+
+#' @export
+generics::augment
+
+#' @export
+nlme::fixef
+
+#' @export
+nlme::ranef
+
+#' @export
+nlme::VarCorr

@@ -6,6 +6,7 @@
 #'
 #' @param fit A fit of [dp_glm()].
 #' @param folder,path Where it is written to, or read from.
+#' @param names As of [dp_glm()].
 #' @param what `"release"`, `"certificate"` or `"report"`.
 #' @param ledger For a certificate: the path of the ledger that the run was charged to.
 #' @return The fit.
@@ -17,12 +18,14 @@ dp_save <- function(fit, folder) {
 
 #' @rdname dp_save
 #' @export
-dp_load <- function(folder) made(ask("load", folder = path.expand(folder)))
+dp_load <- function(folder, names = c("R", "python")) {
+  made(ask("load", folder = path.expand(folder)), one_of(names, c("R", "python"), "names"))
+}
 
 #' @rdname dp_save
 #' @export
 dp_write <- function(fit, path, what = c("release", "certificate", "report"), ledger = NULL) {
-  ask("write", fit = handle(fit), what = match.arg(what), path = path.expand(path), ledger = ledger)
+  ask("write", fit = handle(fit), what = one_of(what, c("release", "certificate", "report"), "what"), path = path.expand(path), ledger = ledger)
   invisible(fit)
 }
 

@@ -11,52 +11,82 @@
 #'   the default.
 #' @param se.fit Also return posterior standard deviations.
 #' @param interval `"confidence"` for the mean, `"prediction"` for a new response.
+#' @param new Columns of groups that the points are not of: `new = "site"` is for a site that the release has not seen,
+#'   whose effect is drawn from the law of the effects.
 #' @param scope Terms to drop, by default each that no interaction holds.
+#' @param formula. Changes of the formula, as for [update()]: `. ~ . - job`.
+#' @param evaluate Whether to run the changed call, or to return it.
 #' @param conf.int Whether to give intervals.
 #' @param digits Significant digits.
 #' @param n Number of independent draws.
-#' @param ... Not used.
+#' @param ... For `update()`, changed arguments of [dp_glm()]; for `anova()`, fits of nested formulas. Else not used.
 #' @return `summary()`: a table with the mean, the standard deviation, the interval, and the shares of the variance
-#'   that are due to the privacy noise and to the prior alone. `confint()`, `vcov()`, `predict()` and `drop1()`: as for
-#'   [lm()] and [glm()]; `drop1()` has a Wald test and a Bayes factor for each term.
+#'   that are due to the privacy noise and to the prior alone; standard deviations of effects; remarks, and the verdict
+#'   of the checks. `confint()`, `vcov()` and `predict()`: as for [lm()] and [glm()]. `drop1()` has a Wald test and a
+#'   Bayes factor for each term. `anova()` adds terms one by one, with the Wald tests of one release; with several fits it
+#'   compares the largest with the others, from the largest one's release alone.
+#' @details `update()` is a new private run: it spends `epsilon` and `delta` again.
 #' @name dp_glm_methods
 NULL
 
 #' @rdname dp_glm_methods
 #' @export
 print.dp_glm <- function(x, digits = 4, ...) {
-  cat(x$text, "  (", x$family, ", about ", format(x$n_records), " records)\n\n", sep = "")
+  cat(title_of(x), "\n\n", sep = "")
   print(signif(x$coefficients, digits))
   cat("\n", x$guarantee, "\n", sep = "")
   invisible(x)
 }
 
+title_of <- function(x) {
+  sprintf("%s  (family %s, %s records declared, method %s, target %s)", x$text, x$family, whole(x$n_records), x$method,
+    x$target)
+}
+
+# A whole number with all of its digits.
+whole <- function(number) format(number, scientific = FALSE, digits = 15, trim = TRUE)
+
 #' @rdname dp_glm_methods
 #' @export
 summary.dp_glm <- function(object, level = 0.95, exp = FALSE, ...) {
+  table <- table_at(object, level, exp)
+  told <- ask("summary", fit = handle(object), level = level, exp = exp, words = as.list(object$words))
+  notes <- c(object$notes, told$notes)
   structure(
     list(
-      table = table_at(object, level, exp), level = level, exp = exp, text = object$text, family = object$family,
-      n_records = object$n_records, method = object$method, guarantee = object$guarantee
+      table = table, scales = if (is.null(told$scales)) NULL else as_table(told$scales), notes = notes, level = level,
+      exp = exp, effects = object$effects, title = title_of(object), guarantee = object$guarantee
     ),
     class = "summary.dp_glm"
   )
 }
 
+#' @rdname dp_glm_methods
 #' @export
 print.summary.dp_glm <- function(x, digits = 4, ...) {
-  cat(x$text, "  (family ", x$family, ", about ", format(x$n_records), " records, method ", x$method, ")\n\n", sep = "")
-  shown <- x$table
-  for (name in c("mean", "sd", "low", "high")) shown[[name]] <- signif(shown[[name]], digits)
-  for (name in c("privacy", "prior")) {
-    shown[[name]] <- ifelse(is.na(shown[[name]]), "", sprintf("%.0f%%", 100 * shown[[name]]))
+  cat(x$title, "\n\n", sep = "")
+  print_table(x$table, x$level, digits, x$exp)
+  if (!is.null(x$scales)) {
+    cat("\nstandard deviations of ", paste(x$effects, collapse = ", "), ":\n", sep = "")
+    print_table(x$scales, x$level, digits)
   }
-  tail <- 50 * (1 - x$level)
-  names(shown)[1:4] <- c(if (x$exp) c("ratio", "sd of log") else c("mean", "sd"), paste0(c(tail, 100 - tail), "%"))
-  print(if (all(shown$remark == "")) shown[names(shown) != "remark"] else shown)
-  cat("\nprivacy, prior: shares of the variance that are due to the noise, and to the prior alone\n\n")
-  cat(x$guarantee, "\n", sep = "")
+  cat("\n")
+  for (note in x$notes) cat(strwrap(note, width = 0.95 * getOption("width"), exdent = 2), sep = "\n")
+  cat("\n", x$guarantee, "\n", sep = "")
   invisible(x)
+}
+
+print_table <- function(table, level, digits, exp = FALSE) {
+  shown <- as.matrix(vapply(table[c("mean", "sd", "low", "high")], formatC, character(nrow(table)), digits = digits))
+  shares <- vapply(table[c("privacy", "prior")], function(own) {
+    ifelse(is.na(own), "", sprintf("%.0f%%", 100 * own))
+  }, character(nrow(table)))
+  shown <- cbind(matrix(shown, nrow(table)), matrix(shares, nrow(table)))
+  tail <- 50 * (1 - level)
+  dimnames(shown) <- list(row.names(table), c(if (exp) c("ratio", "sd of log") else c("mean", "sd"),
+    paste0(c(tail, 100 - tail), "%"), "privacy", "prior"))
+  print(shown[, colSums(shown != "") > 0, drop = FALSE], quote = FALSE, right = TRUE)
+  for (place in which(table$remark != "")) cat(row.names(table)[place], ": ", table$remark[place], "\n", sep = "")
 }
 
 #' @export
@@ -107,14 +137,22 @@ logLik.dp_glm <- function(object, ...) {
 #' @rdname dp_glm_methods
 #' @export
 predict.dp_glm <- function(object, newdata, type = c("response", "link"), se.fit = FALSE,
-                           interval = c("none", "confidence", "prediction"), level = 0.95, ...) {
-  type <- match.arg(type)
-  interval <- match.arg(interval)
+                           interval = c("none", "confidence", "prediction"), level = 0.95, new = NULL, ...) {
+  type <- one_of(type, c("response", "link"), "type")
+  interval <- one_of(interval, c("none", "confidence", "prediction"), "interval")
   level <- check_level(level)
   if (missing(newdata) || !is.data.frame(newdata)) {
     refuse("newdata must be a data frame of your own points: the records are not kept")
   }
-  points <- lapply(newdata, raw_column)
+  points <- raw_columns(newdata)
+  if (!is.null(new)) {
+    if (type == "link" || interval != "none") {
+      refuse("new must be NULL with a link or an interval: new groups have a mean, and se.fit")
+    }
+    found <- ask("new_groups", fit = handle(object), new_data = points, groups = as.list(as.character(new)))
+    mean <- structure(found$mean, names = row.names(newdata))
+    return(if (se.fit) list(fit = mean, se.fit = structure(found$sd, names = names(mean))) else mean)
+  }
   draws <- ask("mean_draws", fit = handle(object), new_data = points)
   if (length(dim(draws)) == 3) {
     if (type == "link" || interval != "none" || se.fit) {
@@ -148,7 +186,7 @@ predict.dp_glm <- function(object, newdata, type = c("response", "link"), se.fit
 #' @export
 plot.dp_glm <- function(x, level = 0.95, ...) {
   ends <- confint(x, level = level)
-  shown <- setdiff(rownames(ends), "intercept")
+  shown <- setdiff(rownames(ends), c("(Intercept)", "intercept"))
   ends <- ends[shown, , drop = FALSE]
   # The part of the spread that is not the noise's, as a thick line.
   share <- pmax(0, 1 - x$table[shown, "privacy"])
@@ -169,55 +207,10 @@ plot.dp_glm <- function(x, level = 0.95, ...) {
   invisible(x)
 }
 
-#' @rdname dp_glm_methods
-#' @export
-drop1.dp_glm <- function(object, scope, ...) {
-  terms <- if (missing(scope)) marginal(object$terms) else as.character(scope)
-  rows <- lapply(terms, function(term) as.data.frame(ask("compare", fit = handle(object), without = term)))
-  found <- do.call(rbind, rows)
-  table <- data.frame(
-    Df = found$columns, Wald = found$wald, "Pr(>Chi)" = found$p_value, "log Bayes factor" = found$log_bayes_factor,
-    row.names = terms, check.names = FALSE
-  )
-  structure(table, heading = paste0("Without each term: ", object$text, "\n"), class = c("anova", "data.frame"))
-}
-
-# Terms that are in no interaction, as drop1() of other models takes them.
-marginal <- function(terms) {
-  parts <- strsplit(terms, ":", fixed = TRUE)
-  inner <- vapply(seq_along(parts), function(own) {
-    any(vapply(parts[-own], function(other) length(other) > length(parts[[own]]) && all(parts[[own]] %in% other), NA))
-  }, NA)
-  terms[!inner]
-}
-
-#' @rdname dp_glm_methods
-#' @method tidy dp_glm
-#' @export
-tidy.dp_glm <- function(x, conf.int = FALSE, conf.level = 0.95, exponentiate = FALSE, ...) {
-  table <- table_at(x, conf.level, exponentiate)
-  result <- data.frame(
-    term = row.names(table), estimate = table$mean, std.error = table$sd, privacy = table$privacy,
-    prior = table$prior, stringsAsFactors = FALSE
-  )
-  if (conf.int) {
-    result$conf.low <- table$low
-    result$conf.high <- table$high
-  }
-  result
-}
-
-#' @rdname dp_glm_methods
-#' @exportS3Method posterior::as_draws_df
-as_draws_df.dp_glm <- function(x, n = 4000, ...) {
-  found <- ask("draws", fit = handle(x), n = check_number(n, "n"))
-  posterior::as_draws_df(posterior::as_draws_matrix(structure(found$draws, dimnames = list(NULL, found$names))))
-}
-
 #' Contrasts and marginal effects
 #'
 #' @param fit A fit of [dp_glm()].
-#' @param weights Named numbers: `c("job[T.nurse]" = 1, "job[T.cook]" = -1)`.
+#' @param weights Named numbers: `c(jobnurse = 1, jobcook = -1)`. Names are those of [coef()], or Python's.
 #' @param level Of the equal-tailed interval.
 #' @param exp Whether to give a ratio.
 #' @param newdata The caller's own points to average over; by default points that follow from the schema.
@@ -225,14 +218,19 @@ as_draws_df.dp_glm <- function(x, n = 4000, ...) {
 #' @export
 dp_contrast <- function(fit, weights, level = 0.95, exp = FALSE) {
   if (!is.numeric(weights) || is.null(names(weights))) {
-    refuse("weights must be named numbers: c(\"job[T.nurse]\" = 1, \"job[T.cook]\" = -1)")
+    refuse("weights must be named numbers: c(jobnurse = 1, jobcook = -1)")
   }
-  as_table(ask("contrast", fit = handle(fit), weights = as.list(weights), level = check_level(level), exp = exp))
+  words <- fit$words
+  place <- match(names(weights), words)
+  label <- paste(ifelse(weights < 0, "-", "+"), format(abs(weights), trim = TRUE), names(weights), collapse = " ")
+  names(weights) <- ifelse(is.na(place), names(weights), names(words)[place])
+  found <- ask("contrast", fit = handle(fit), weights = as.list(weights), level = check_level(level), exp = exp)
+  as_table(found, structure(sub("^\\+ ", "", label), names = found$name))
 }
 
 #' @rdname dp_contrast
 #' @export
 dp_marginal_effects <- function(fit, newdata = NULL, level = 0.95) {
-  points <- if (is.null(newdata)) NULL else lapply(newdata, raw_column)
-  as_table(ask("marginal_effects", fit = handle(fit), new_data = points, level = check_level(level)))
+  points <- if (is.null(newdata)) NULL else raw_columns(newdata)
+  as_table(ask("marginal_effects", fit = handle(fit), new_data = points, level = check_level(level)), fit$words)
 }

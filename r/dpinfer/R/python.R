@@ -46,11 +46,15 @@ ask <- function(.name, ..., fit = NULL) {
 }
 
 packed <- function(value) {
+  bytes <- function() jsonlite::base64_enc(writeBin(as.double(unclass(value)), raw(), endian = "little"))
   if (inherits(value, "dp_numbers")) {
-    return(list(array = jsonlite::base64_enc(writeBin(as.vector(unclass(value)), raw(), endian = "little"))))
+    return(list(array = bytes()))
+  }
+  if (inherits(value, "dp_whole")) {
+    return(list(whole = bytes()))
   }
   if (is.numeric(value)) {
-    return(list(number = jsonlite::base64_enc(writeBin(as.double(value), raw(), endian = "little"))))
+    return(list(number = bytes()))
   }
   if (is.list(value)) {
     return(lapply(value, packed))
@@ -62,15 +66,27 @@ unpacked <- function(value) {
   if (!is.list(value)) {
     return(value)
   }
-  if (is.null(value$array)) {
+  if (is.null(value[["array"]])) {
     found <- lapply(value, unpacked)
-    texts <- length(found) > 0 && is.null(names(found)) && all(vapply(found, is.character, NA))
+    texts <- length(found) > 0 && is.null(names(found)) &&
+      all(vapply(found, function(own) is.character(own) && length(own) == 1, NA))
     return(if (texts) unlist(found) else found)
   }
-  content <- jsonlite::base64_dec(value$array)
+  content <- jsonlite::base64_dec(value[["array"]])
   numbers <- readBin(content, "double", length(content) / 8, endian = "little")
   shape <- as.numeric(unlist(value$shape))
   if (length(shape) < 2) numbers else array(numbers, shape)
+}
+
+# An argument out of some words, the first by default.
+one_of <- function(value, choices, name) {
+  if (identical(value, choices)) {
+    return(choices[1])
+  }
+  if (!is.character(value) || length(value) != 1 || !value %in% choices) {
+    refuse(sprintf("%s must be one of %s", name, paste0("\"", choices, "\"", collapse = ", ")))
+  }
+  value
 }
 
 handle <- function(fit) {

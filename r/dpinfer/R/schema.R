@@ -89,7 +89,10 @@ spelled <- function(value) {
 }
 
 check_number <- function(value, name) {
-  if (!is.numeric(value) || length(value) != 1 || is.na(value)) {
+  if (inherits(value, "integer64")) {
+    value <- as_double(value)
+  }
+  if (!is.numeric(value) || is.object(value) || length(value) != 1 || is.na(value)) {
     refuse(paste(name, "must be one number"))
   }
   as.numeric(value)

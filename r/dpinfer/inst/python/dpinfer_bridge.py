@@ -2,15 +2,20 @@
 
 import base64
 import json
+import tomllib
 import warnings
 from pathlib import Path
 
 import numpy as np
+from dpinfer_words import in_words_of_r, term_in_r, words_of
 
 import dpinfer as dpi
 from dpinfer.errors import DpinferError
+from dpinfer.formulas import MixedFit, PersonFit, RegressionFit
 from dpinfer.formulas.records import predictors
+from dpinfer.mechanism import Units
 from dpinfer.models import LinearRegression
+from dpinfer.release.newton.regression import PopulationSums
 
 DRAWS = 4000
 
@@ -32,7 +37,12 @@ def answer(name, fit, given):
             told["value"] = _plain(value)
         except (DpinferError, TypeError, ValueError) as error:
             kind = type(error).__name__.removesuffix("Error").lower() if isinstance(error, DpinferError) else "argument"
-            told |= {"kind": kind, "message": str(error)}
+            # Notes added on the way, such as that the run stays charged.
+            told |= {"kind": kind, "message": " ".join([str(error), *getattr(error, "__notes__", [])])}
+        except KeyboardInterrupt as error:
+            # Not raised: R would keep its traceback, whose frames hold the records.
+            text = " ".join(["interrupted", *getattr(error, "__notes__", [])])
+            told |= {"kind": "interrupted", "message": text}
         except OSError as error:
             told |= {"kind": "file", "message": f"a file cannot be read or written: {error.strerror}"}
         except Exception as error:
@@ -46,6 +56,8 @@ def _numbers(item):
     """Return an object of JSON, or the numbers that it stands for: the bytes of doubles."""
     if set(item) == {"array"}:
         return np.frombuffer(base64.b64decode(item["array"]), "<f8")
+    if set(item) == {"whole"}:
+        return Whole(item["whole"])
     if set(item) == {"number"}:
         (number,) = np.frombuffer(base64.b64decode(item["number"]), "<f8")
         return float(number)
@@ -60,29 +72,60 @@ def _plain(value):
         return {"array": content, "shape": list(array.shape)}
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
     return value
 
 
-def fit(formula, data, family, schema, epsilon, delta, n_records, unknown, ledger, path, prior_scale):
+class Whole:
+    """64-bit whole numbers as the package bit64 has them: the least is its mark of a missing value."""
+
+    def __init__(self, content):
+        values = np.frombuffer(base64.b64decode(content), "<i8")
+        self.values, self.missing = values, values == np.iinfo("<i8").min
+
+    def numbers(self):
+        """Return doubles, NaN where a value is missing."""
+        return np.where(self.missing, np.nan, self.values.astype(float))
+
+    def identities(self):
+        """Return whole numbers with all of their digits, None where a value is missing."""
+        return [None if lost else value for value, lost in zip(self.values.tolist(), self.missing, strict=True)]
+
+
+def _table(data, identity=None):
+    """Return the columns of a table from R; whole numbers that identify a person keep all of their digits."""
+    if not isinstance(data, dict):
+        return data
+    return {
+        name: column if not isinstance(column, Whole) else column.identities() if name == identity else column.numbers()
+        for name, column in data.items()
+    }
+
+
+def fit(formula, data, schema, unknown, ledger, unit, n_records, **options):
     made = schema
     if not isinstance(schema, str):
-        kind = dpi.tabular.SchemaDraft if unknown else dpi.tabular.Schema
-        made = kind(schema) if unknown else kind.from_dict(schema)
+        made = dpi.tabular.SchemaDraft(schema) if unknown else dpi.tabular.Schema.from_dict(schema)
+    identity = options["clusters"] if unit is None else unit["ids"]
     return Fit(
         dpi.regression(
             formula,
-            data,
-            family=family,
+            _table(data, identity),
             schema=made,
-            epsilon=epsilon,
-            delta=delta,
             n_records=None if n_records is None else _whole("n_records", n_records),
             unknown=unknown or None,
             ledger=None if ledger is None else _account(**ledger),
-            path=path,
-            prior_scale=prior_scale,
+            unit=None if unit is None else Units(**unit),
+            **options,
         )
     )
+
+
+def declared(path):
+    """Return what a schema's file declares of each column, so that R reads a column's class by it."""
+    dpi.tabular.SchemaDraft.load(path)
+    return tomllib.loads(Path(path).read_text(encoding="utf-8"))["columns"]
 
 
 def load(folder):
@@ -91,22 +134,47 @@ def load(folder):
 
 def described(found):
     """Return what R keeps of a fit; `fit` is asked for the rest."""
-    matrix, _ = found.design.user_units()
-    size = len(matrix)
-    covariance = matrix @ found.posterior.cov[:size, :size] @ matrix.T
+    names, covariance = _coefficients(found)
+    design, release = found.design, found.release
+    groups = _groups(found)
+    terms = [term for term in design.formula.terms if term not in groups]
     return {
-        "text": found.design.formula.text,
-        "family": found.design.family,
-        "names": list(found.design.model.names[:size]),
+        "text": design.formula.text,
+        "family": design.family,
+        "names": names,
+        "words": words_of(design, names),
         "cov": covariance,
         "n_records": float(found.plan.n_records),
         "method": found.plan.method,
-        "guarantee": str(found.release.guarantee),
-        "epsilon": float(found.release.guarantee.epsilon),
-        "delta": float(found.release.delta),
-        "terms": [":".join(term) for term in found.design.formula.terms],
-        "classes": list(found.design.classes),
+        "target": "population" if isinstance(release, PopulationSums) else "model",
+        "guarantee": str(release.guarantee),
+        "epsilon": float(release.guarantee.epsilon),
+        "delta": float(release.delta),
+        "terms": [":".join(term) for term in terms],
+        "labels": [term_in_r(term, design) for term in terms],
+        "effects": [*design.formula.levels, *([] if design.formula.person is None else [design.formula.person.text])],
+        "classes": list(design.classes),
     }
+
+
+def _coefficients(found):
+    """Return the names of the coefficients, and their covariance in the table's units."""
+    if isinstance(found, MixedFit):
+        layout, mixture = found.layout, found.pooled
+        rows = np.pad(layout.matrix, ((0, 0), (0, mixture.mean.shape[1] - len(layout.names))))
+        inner = mixture.covariance.mean(axis=0) + np.cov(mixture.mean.T, bias=True)
+        return list(layout.names), rows @ inner @ rows.T
+    matrix, _ = found.design.user_units()
+    size = len(matrix)
+    return list(found.design.model.names[:size]), matrix @ found.posterior.cov[:size, :size] @ matrix.T
+
+
+def _groups(found):
+    """Return the terms whose columns are effects of groups, or of a curve: they are no fixed terms."""
+    effects = found.layout.effects if isinstance(found, MixedFit) else ()
+    columns = {each.column for each in effects if each.kind != "curve"}
+    curves = {each.term for each in effects if each.kind == "curve"}
+    return {term for term in found.design.formula.terms if term[-1] in columns or set(term) <= curves}
 
 
 class Fit:
@@ -114,6 +182,54 @@ class Fit:
 
     def __init__(self, found):
         self.found = found
+
+
+def summary(fit, level, exp, words):
+    """Return what a summary says besides its coefficients, and the table of standard deviations, if there are any."""
+    notes = list(RegressionFit.summary(fit, level, exp=exp).notes)
+    if isinstance(fit, PersonFit):
+        # What is protected, which follows the table of standard deviations.
+        notes.insert(0, fit.summary(level, exp=exp).notes[1])
+    scales = None
+    if isinstance(fit, (MixedFit, PersonFit)):
+        scales = _columns(fit.scales(level)) | {"places": _scale_places(fit)}
+    # R shows no column per sd.
+    return {"notes": [in_words_of_r(note.partition("; per sd:")[0], words) for note in notes], "scales": scales}
+
+
+def _scale_places(fit):
+    """Return group, first and second effect of each row of ``fit.scales()``, as lme4's VarCorr has them."""
+    rows = []
+    if isinstance(fit, PersonFit):
+        person = fit.design.formula.person
+        rows = _pair(person.name, person.slope) if person.slope else [[person.name, "(Intercept)", ""]]
+    for each in fit.layout.effects if isinstance(fit, MixedFit) else ():
+        rows += {
+            "intercept": [[each.column, "(Intercept)", ""]],
+            "slope": [[each.column, each.slope, ""]],
+            "pair": _pair(each.column, each.slope),
+            "curve": [[each.term, "", ""]],
+        }[each.kind]
+    size = len(fit.scales().names)
+    return rows + [["Residual", "", ""]] * (size - len(rows))
+
+
+def _pair(group, slope):
+    return [[group, "(Intercept)", ""], [group, slope, ""], [group, "(Intercept)", slope]]
+
+
+def effects(fit, level):
+    """Return the effects of groups: group, effect and label of each row, and the table."""
+    if not isinstance(fit, MixedFit):
+        raise ValueError("fit must have effects of groups, (1 | site): those of protected persons are not released")
+    told = []
+    for each in fit.layout.effects:
+        if each.kind == "curve":
+            continue
+        table = fit.effects(each.term, level)
+        kinds = {"intercept": ["(Intercept)"], "slope": [each.slope], "pair": ["(Intercept)", each.slope]}[each.kind]
+        told.append(_columns(table) | {"group": each.column, "labels": list(each.labels), "kinds": kinds})
+    return told
 
 
 def coefficients(fit, level, exp):
@@ -125,7 +241,7 @@ def contrast(fit, weights, level, exp):
 
 
 def marginal_effects(fit, new_data, level):
-    return _columns(fit.marginal_effects(new_data, level))
+    return _columns(fit.marginal_effects(_table(new_data), level))
 
 
 def _columns(table):
@@ -141,7 +257,7 @@ def _columns(table):
 def mean_draws(fit, new_data):
     """Return draws of E[y | x], (draws, points) or (draws, points, classes), NaN where a value is missing."""
     design, posterior = fit.design, fit.posterior
-    values = predictors(new_data, design)
+    values = predictors(_table(new_data), design)
     known = np.flatnonzero(np.all([np.isfinite(column) for column in values.values()], axis=0))
     theta = posterior.sample(DRAWS, seed=0, space="unconstrained")
     shape = (DRAWS, len(next(iter(values.values()))), *((len(design.classes),) if design.classes else ()))
@@ -156,15 +272,26 @@ def mean_draws(fit, new_data):
     return drawn
 
 
+def new_groups(fit, new_data, groups):
+    """Return mean and standard deviation of E[y | x] for groups that the release has not seen."""
+    if not isinstance(fit, MixedFit):
+        raise ValueError("new must be NULL for a fit without effects of groups, (1 | site)")
+    mean, sd = fit.predict(_table(new_data), return_std=True, new=groups)
+    return {"mean": mean, "sd": sd}
+
+
 def response_draws(fit, new_data):
     """Return draws of new responses, (draws, points)."""
-    return np.asarray(fit.synthetic(new_data, n_sets=DRAWS).responses, dtype=float)
+    return np.asarray(fit.synthetic(_table(new_data), n_sets=DRAWS).responses, dtype=float)
 
 
 def draws(fit, n):
-    """Return draws of the coefficients, in the table's units, and of the spread of the noise."""
+    """Return draws of the coefficients, in the table's units, of the spread of the noise, and of effects' spreads."""
+    size = _whole("n", n)
+    if isinstance(fit, MixedFit):
+        return _mixed_draws(fit, size)
     design, posterior = fit.design, fit.posterior
-    theta = posterior.sample(_whole("n", n), seed=0, space="unconstrained")
+    theta = posterior.sample(size, seed=0, space="unconstrained")
     matrix, shift = design.user_units()
     columns = [theta[:, : len(matrix)] @ matrix.T + shift]
     names = list(design.model.names[: len(matrix)])
@@ -178,8 +305,22 @@ def draws(fit, n):
     return {"names": names, "draws": np.column_stack(columns)}
 
 
+def _mixed_draws(fit, size):
+    rng, mixture, layout = np.random.default_rng(0), fit.pooled, fit.layout
+    chosen, fixed = rng.integers(len(mixture.mean), size=size), len(layout.names)
+    roots = np.linalg.cholesky(mixture.covariance[:, :fixed, :fixed])
+    drawn = mixture.mean[chosen, :fixed] + np.einsum("sij,sj->si", roots[chosen], rng.standard_normal((size, fixed)))
+    columns, names = [drawn @ layout.matrix.T + layout.shift], list(layout.names)
+    for each, stddev in zip(layout.effects, mixture.stddev, strict=True):
+        columns.append(stddev.reshape(len(stddev), -1)[chosen] * np.array(each.units))
+        names += each.names
+    return {"names": names, "draws": np.column_stack(columns)}
+
+
 def compare(fit, without):
-    found = fit.compare(without=[without] if isinstance(without, str) else list(without))
+    """Compare with a regression without some terms; with learned scales, under independent priors."""
+    plain = fit.plain if isinstance(fit, MixedFit) else fit
+    found = plain.compare(without=[without] if isinstance(without, str) else list(without))
     return {
         "columns": float(len(found.without)),
         "log_bayes_factor": found.log_bayes_factor,
@@ -235,11 +376,15 @@ CALLS = {
     call.__name__: call
     for call in (
         fit,
+        declared,
         load,
+        summary,
+        effects,
         coefficients,
         contrast,
         marginal_effects,
         mean_draws,
+        new_groups,
         response_draws,
         draws,
         compare,

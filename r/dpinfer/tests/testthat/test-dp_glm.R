@@ -19,7 +19,7 @@ fit <- private(pay ~ age + job)
 
 test_that("coefficients are near those of lm, in its units", {
   plain <- lm(pay ~ age + job, people)
-  ours <- coef(fit)[c("intercept", "age", "job[T.cook]", "job[T.nurse]")]
+  ours <- coef(fit)[c("(Intercept)", "age", "jobcook", "jobnurse")]
   # Both are within normal errors of the truth: 6 posterior standard deviations, 4 coefficients, is below 1e-8.
   expect_true(all(abs(ours - coef(plain)) < 6 * sqrt(diag(vcov(fit)))[names(ours)]))
   expect_true(all(sqrt(diag(vcov(fit)))[names(ours)] > 0.5 * sqrt(diag(vcov(plain)))))
@@ -39,12 +39,13 @@ test_that("the methods agree with each other", {
   found <- tidy(fit, conf.int = TRUE, conf.level = 0.9)
   expect_equal(found$conf.low[found$term == "age"], ends[["age", 1]])
   expect_named(found, c("term", "estimate", "std.error", "privacy", "prior", "conf.low", "conf.high"))
+  expect_identical(found$term, names(coef(fit)))
 })
 
 test_that("predictions are those of the coefficients, with intervals", {
   new <- data.frame(age = c(30, 50, NA), job = c("clerk", "nurse", "cook"))
   found <- predict(fit, new, interval = "confidence", se.fit = TRUE)
-  by_hand <- coef(fit)[["intercept"]] + coef(fit)[["age"]] * c(30, 50) + c(0, coef(fit)[["job[T.nurse]"]])
+  by_hand <- coef(fit)[["(Intercept)"]] + coef(fit)[["age"]] * c(30, 50) + c(0, coef(fit)[["jobnurse"]])
   # The mean of 4000 draws: 6 of its standard errors.
   expect_true(all(abs(found$fit[1:2, "fit"] - by_hand) < 6 * found$se.fit[1:2] / sqrt(4000)))
   expect_true(is.na(found$fit[3, "fit"]))
@@ -58,8 +59,10 @@ test_that("terms are dropped, contrasts are taken, and draws are drawn", {
   found <- drop1(fit)
   expect_identical(rownames(found), c("age", "job"))
   expect_identical(found$Df, c(1, 2))
-  nurses <- dp_contrast(fit, c("job[T.nurse]" = 1, "job[T.cook]" = -1))
-  expect_equal(nurses$mean, coef(fit)[["job[T.nurse]"]] - coef(fit)[["job[T.cook]"]], tolerance = 1e-6)
+  nurses <- dp_contrast(fit, c(jobnurse = 1, jobcook = -1))
+  expect_identical(row.names(nurses), "1 jobnurse - 1 jobcook")
+  expect_identical(nurses$mean, dp_contrast(fit, c("job[T.nurse]" = 1, "job[T.cook]" = -1))$mean)
+  expect_equal(nurses$mean, coef(fit)[["jobnurse"]] - coef(fit)[["jobcook"]], tolerance = 1e-6)
   expect_true("age" %in% rownames(dp_marginal_effects(fit)))
   skip_if_not_installed("posterior")
   draws <- posterior::as_draws_df(fit, n = 1000)

@@ -84,9 +84,9 @@ sent <- function(values) {
   if (is.numeric(values)) {
     return(structure(as.double(values), class = "dp_numbers"))
   }
-  texts <- enc2utf8(spelled(values))
-  texts[!validUTF8(texts)] <- NA
-  I(texts)
+  texts <- spelled(values)
+  texts[!validEnc(texts)] <- NA
+  I(enc2utf8(texts))
 }
 
 # An error of another package could quote a record, and its call could hold one.

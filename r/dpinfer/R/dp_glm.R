@@ -223,7 +223,7 @@ made <- function(found, names = "R", formula = NULL, call = NULL, notes = charac
   table <- as_table(ask("coefficients", fit = python, level = 0.95, exp = FALSE), words)
   shown <- shown_name(found$names, words)
   dimnames(found$cov) <- list(shown, shown)
-  shown <- intercept_first(shown)
+  shown <- in_order(shown, words)
   structure(
     list(
       coefficients = structure(table[shown, "mean"], names = shown), cov = found$cov[shown, shown, drop = FALSE],
@@ -240,10 +240,7 @@ formula_shown <- function(formula) paste(trimws(deparse(formula, width.cutoff = 
 
 shown_name <- function(names, words) unname(ifelse(names %in% names(words), words[names], names))
 
-intercept_first <- function(names) {
-  own <- names %in% c("(Intercept)", "intercept")
-  c(names[own], names[!own])
-}
+in_order <- function(names, words) c(intersect(words, names), setdiff(names, words))
 
 as_table <- function(found, words = NULL) {
   table <- data.frame(
@@ -251,7 +248,7 @@ as_table <- function(found, words = NULL) {
     privacy = as.vector(found$privacy), prior = as.vector(found$prior), remark = found$remark,
     row.names = shown_name(found$name, words), stringsAsFactors = FALSE
   )
-  table[intercept_first(row.names(table)), ]
+  table[in_order(row.names(table), words), ]
 }
 
 table_at <- function(object, level, exp = FALSE) {

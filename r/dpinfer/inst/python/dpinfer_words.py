@@ -20,17 +20,36 @@ _OPERATORS = {
 
 
 def words_of(design, names):
-    """Return the coefficients' names in R, by their names in Python."""
-    block = {column.name: _column(column, design) for column in design.columns} | {"intercept": "(Intercept)"}
+    """Return the coefficients' names in R, by their names in Python, in R's order: the first factor varies fastest."""
+    terms = list(dict.fromkeys(column.term for column in design.columns))
+    found = {}
+    for column in design.columns:
+        parts = [(*_part(text, part, design), text) for text, part in zip(column.term, column.parts, strict=True)]
+        parts.sort(key=lambda own: _place(own[2], design))
+        place = (terms.index(column.term), *(number for _, number, _ in reversed(parts)))
+        found[column.name] = place, ":".join(word for word, *_ in parts)
+    block = {"intercept": "(Intercept)"} | {name: found[name][1] for name in sorted(found, key=found.__getitem__)}
     words = dict(block)
     for own in design.classes[1:]:
         words |= {f"{own}:{name}": f"{own}:{word}" for name, word in block.items()}
-    return {name: words.get(name, name) for name in names}
+    return {name: word for name, word in words.items() if name in names} | {
+        name: name for name in names if name not in words
+    }
 
 
 def term_in_r(term, design):
     """Return a term's label in R."""
-    return ":".join(_factor(text, design) for text in term)
+    return ":".join(_factor(text, design) for text in sorted(term, key=lambda text: _place(text, design)))
+
+
+def _place(text, design):
+    """Return where a factor first stands in the formula: R orders the factors of an interaction by this."""
+    right = design.formula.text.replace(" ", "").partition("~")[2]
+    plain = text.replace(" ", "")
+    found = re.search(rf"(?<![\w.(]){re.escape(plain)}(?![\w.(])", right) or re.search(re.escape(plain), right)
+    names = [column.name for column in design.schema.columns]
+    # A factor of "all other columns" has the place of its column.
+    return (found.start(), 0) if found else (len(right), names.index(text) if text in names else len(names))
 
 
 def in_words_of_r(text, words):
@@ -42,23 +61,20 @@ def in_words_of_r(text, words):
     return re.sub(rf"(?<![\w.])(?:{listed})(?![\w.])", lambda found: differing[found[0]], text)
 
 
-def _column(column, design):
-    return ":".join(_part(text, part, design) for text, part in zip(column.term, column.parts, strict=True))
-
-
 def _part(text, part, design):
+    """Return the name of one column of a factor, and its number there."""
     factor = compile_factor(text, design.schema)
     own = _factor(text, design)
     if factor.base is not None:
         (name,) = factor.columns
         labels = category_labels(next(each for each in design.schema.columns if each.name == name))
-        for label, whole in zip(labels, factor.parts, strict=True):
+        for number, (label, whole) in enumerate(zip(labels, factor.parts, strict=True)):
             if part.label in (whole.label, whole.label.replace("[", "[T.", 1)):
-                return own + _TRUTHS.get(label, label)
+                return own + _TRUTHS.get(label, label), number
+    number = [each.label for each in factor.parts].index(part.label) + 1
     if len(factor.parts) > 1:
-        number = [each.label for each in factor.parts].index(part.label) + 1
-        return f"{own}.{number}" if own.startswith("s(") else f"{own}{number}"
-    return own
+        return (f"{own}.{number}" if own.startswith("s(") else f"{own}{number}"), number
+    return own, number
 
 
 def _factor(text, design):

@@ -70,13 +70,12 @@ dp_glm <- function(formula, data, schema, epsilon, delta, family = stats::gaussi
   schema <- with_na_action(checked_schema(schema), na.action)
   declared <- declared_columns(schema)
   present <- if (is.data.frame(data)) column_names(data) else names(declared)
-  env <- parent.frame()
-  weights <- column_argument(substitute(weights), "weights", present, env)
-  clusters <- column_argument(substitute(clusters), "clusters", present, env)
-  strata <- column_argument(substitute(strata), "strata", present, env)
+  weights <- column_argument(substitute(weights), weights, "weights", present)
+  clusters <- column_argument(substitute(clusters), clusters, "clusters", present)
+  strata <- column_argument(substitute(strata), strata, "strata", present)
   text <- formula_text(formula, present)
   used <- unique(c(columns_of(formula, declared, present), weights, clusters, strata, unit$ids))
-  rows <- rows_to_send(data, used, declared, substitute(subset), env)
+  rows <- rows_to_send(data, used, declared, substitute(subset), parent.frame())
   found <- ask("fit",
     data = rows, formula = text, family = family_name(family),
     schema = if (is.character(schema)) schema else unclass(schema),
@@ -181,7 +180,7 @@ rows_to_send <- function(data, used, declared, condition, env) {
 contrast_notes <- function(formula, data, declared) {
   on_right <- intersect(all.vars(formula[[3]]), names(declared))
   categories <- Filter(function(name) declared[[name]]$kind %in% c("categorical", "binary", "target"), on_right)
-  usual <- getOption("contrasts")[["unordered"]]
+  usual <- unname(getOption("contrasts")[1])
   differs <- Filter(function(name) {
     own <- if (is.data.frame(data)) data[[name]]
     is.ordered(own) || !is.null(attr(own, "contrasts")) || !identical(usual, "contr.treatment")

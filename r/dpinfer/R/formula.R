@@ -101,26 +101,26 @@ columns_of <- function(formula, declared, present) {
   named
 }
 
-# The name of a column that an argument gives as lm() or svydesign() would take it: weights = w, "w" or ~ w.
-column_argument <- function(part, argument, columns, env) {
+# The name of a column that an argument gives as lm() or svydesign() would take it: weights = w, "w" or ~ w.  `part` is
+# what the caller wrote, and `value` is evaluated only where this is no column.
+column_argument <- function(part, value, argument, columns) {
   if (is.symbol(part) && as.character(part) %in% columns) {
     return(as.character(part))
   }
-  value <- if (is.call(part) && called(part) == "~") part else tryCatch(eval(part, env), error = function(error) NULL)
-  if (is.null(value) && (is.null(part) || is.symbol(part))) {
-    if (!is.null(part) && !exists(as.character(part), envir = env)) {
-      refuse(sprintf("%s must name a column of data, and %s is none", argument, sQuote(as.character(part), FALSE)))
-    }
+  found <- tryCatch(value, error = function(error) {
+    refuse(sprintf("%s must name a column of data, which the schema declares: %s = w, \"w\" or ~ w", argument, argument))
+  })
+  if (is.null(found)) {
     return(NULL)
   }
-  if (is.call(value) && length(value) == 2 && is.symbol(value[[2]])) {
-    value <- as.character(value[[2]])
+  if (inherits(found, "formula") && length(found) == 2 && is.symbol(found[[2]])) {
+    found <- as.character(found[[2]])
   }
-  if (!is.character(value) || length(value) != 1 || is.na(value)) {
-    refuse(sprintf(paste("%s must name one column of data, which the schema declares, such as %s = w, \"w\" or ~ w: what",
-      "is computed beside the table has no public bounds"), argument, argument))
+  if (!is.character(found) || length(found) != 1 || is.na(found)) {
+    refuse(sprintf(paste("%s must name one column of data, which the schema declares: %s = w, \"w\" or ~ w. What is",
+      "computed beside the table has no public bounds"), argument, argument))
   }
-  value
+  found
 }
 
 # The family's name; quasi families make no assumption of the variance, as the population's target makes none.

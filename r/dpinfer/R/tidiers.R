@@ -68,11 +68,11 @@ tidy_effects <- function(x, level) {
 #' @method glance dp_glm
 #' @export
 glance.dp_glm <- function(x, ...) {
-  spread <- x$table["sigma", "mean"]
-  as_tibble(data.frame(
-    sigma = if (is.na(spread)) NULL else spread, df = length(x$coefficients), epsilon = x$epsilon, delta = x$delta,
+  found <- data.frame(
+    sigma = x$table["sigma", "mean"], df = length(x$coefficients), epsilon = x$epsilon, delta = x$delta,
     method = x$method, target = x$target, nobs = x$n_records, stringsAsFactors = FALSE
-  ))
+  )
+  as_tibble(found[!(names(found) == "sigma" & is.na(found$sigma))])
 }
 
 #' @rdname dp_glm_tidiers

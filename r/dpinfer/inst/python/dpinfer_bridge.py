@@ -136,7 +136,7 @@ def described(found):
     """Return what R keeps of a fit; `fit` is asked for the rest."""
     names, covariance = _coefficients(found)
     design, release = found.design, found.release
-    groups = _groups(found)
+    groups, person = _groups(found), design.formula.person
     terms = [term for term in design.formula.terms if term not in groups]
     return {
         "text": design.formula.text,
@@ -152,7 +152,7 @@ def described(found):
         "delta": float(release.delta),
         "terms": [":".join(term) for term in terms],
         "labels": [term_in_r(term, design) for term in terms],
-        "effects": [*design.formula.levels, *([] if design.formula.person is None else [design.formula.person.text])],
+        "effects": list(found.terms) if isinstance(found, MixedFit) else [person.text] if person is not None else [],
         "classes": list(design.classes),
     }
 

@@ -14,11 +14,12 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import as_record_array, check_interval, check_names, check_numbers, known_shape
 from dpinfer.accounting import Adjacency, GaussianEvent, LedgerAccount, as_adjacency, calibrate_noise_multiplier
-from dpinfer.errors import RecordError
+from dpinfer.errors import CheckpointError, RecordError
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.lattice_sums import NormSum, pure_terms
 from dpinfer.mechanism.noise_keys import RandomSource, noise_key
 from dpinfer.mechanism.private_run import CheckpointArgument, ReleaseTerms, RunControl
+from dpinfer.mechanism.questions import read_question
 from dpinfer.mechanism.records import records_of, without_null_records
 from dpinfer.mechanism.run import run_once
 from dpinfer.mechanism.sources.row_source import MAX_ROWS, Arrays, Records
@@ -142,7 +143,7 @@ def released_sum(
         target: dict[str, Any] = {"target_epsilon": epsilon, "target_delta": delta, "adjacency": relation}
         multiplier = calibrate_noise_multiplier(GaussianEvent, **target)
         terms = ReleaseTerms(GaussianEvent(multiplier), relation, delta)
-    asked = noise_key(b"", contribution, names, norm, settings)
+    asked = partial(read_question, contribution, names, norm, settings)
 
     def load() -> "tuple[Blocks, _native.PartialSum | NormSum]":
         blocks: Blocks = partial(records_of(records).source().each, lambda rows, y: (_rows(rows, relation),))
@@ -153,7 +154,7 @@ def released_sum(
         return blocks, total
 
     def draw(loaded: "tuple[Blocks, _native.PartialSum | NormSum]", key: bytes) -> FloatArray:
-        own = noise_key(key, "private_sum", asked)
+        own = noise_key(key, "private_sum", noise_key(b"", contribution, names, norm, settings))
         if isinstance(loaded[1], NormSum):
             return loaded[1].noisy_sum(own, epsilon=epsilon, replace=replace)
         return np.asarray(loaded[1].noisy_sum(own, 0, multiplier))
@@ -164,9 +165,12 @@ def released_sum(
         control,
         load,
         draw,
-        description=lambda: {"adjacency": relation.value, "asked": asked.hex()},
+        description=lambda: {"adjacency": relation.value},
         arrays=lambda loaded: (rows for (rows,) in loaded[0]()),
+        asked=asked,
     )
+    if noisy is None or noisy.shape != (len(names),):
+        raise CheckpointError("the checkpoint is damaged: it lacks the released sums")
     return SumRelease(
         names=names,
         noisy_sums=noisy,

@@ -36,6 +36,7 @@ class RunRecord:
 
     description: Mapping[str, Any]  # every public setting that the run's output depends on, as JSON values
     # the run's ChaCha20 key; empty until the run begins, so that no file holds a key that is not bound to records
+    # Nor does a file hold the key of a run whose question could not be read whole.
     key: bytes = field(repr=False)
     tag_key: bytes = field(repr=False)  # key of the tag of the records; empty until the run begins
     token: bytes | None = field(repr=False)  # cancels the run's charge in the ledger; None once the run has begun
@@ -43,6 +44,7 @@ class RunRecord:
     tag: bytes | None = field(default=None, repr=False)  # keyed hash of the records; None until the run begins
     step: int = 0  # how many steps have been made
     complete: bool = False  # whether these are all steps
+    whole: bool = True  # whether the question was read whole: only then the run can go on with its key
     # the released trace up to `step`, and the current state
     arrays: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
 
@@ -157,15 +159,17 @@ def tag_of_records(key: bytes, records: Iterable[npt.NDArray[Any]]) -> bytes:
 
 
 def _content(record: RunRecord) -> bytes:
+    goes_on = record.tag is not None and record.whole
     header = {
         "description": record.description,
-        "key": None if record.tag is None else record.key.hex(),
+        "key": record.key.hex() if goes_on else None,
         "tag_key": None if record.tag is None else record.tag_key.hex(),
         "token": None if record.token is None else record.token.hex(),
         "run": record.run,
         "tag": None if record.tag is None else record.tag.hex(),
         "step": record.step,
         "complete": record.complete,
+        "whole": record.whole,
         "arrays": {name: list(array.shape) for name, array in record.arrays.items()},
     }
     text = json.dumps(header, allow_nan=False).encode()
@@ -197,17 +201,18 @@ def _parse(content: bytes) -> RunRecord:
             position += size
         if position != len(content):
             raise ValueError("there is more than the arrays")
-        bound = header["tag"] is not None
+        bound, whole = header["tag"] is not None, bool(header.get("whole", True))
         record = RunRecord(
             description=dict(header["description"]),
             # A key that was saved without records may have been used from a copy of the file.
-            key=_secret(header["key"]) if bound else b"",
+            key=_secret(header["key"]) if bound and whole else b"",
             tag_key=_secret(header["tag_key"]) if bound else b"",
             token=None if header["token"] is None else _secret(header["token"]),
             run=str(header["run"]),
             tag=None if header["tag"] is None else _secret(header["tag"]),
             step=int(header["step"]),
             complete=bool(header.get("complete", False)),
+            whole=whole,
             arrays=arrays,
         )
         # Either nothing can have been drawn and the charge can be cancelled, or the records are known by their tag.

@@ -7,6 +7,7 @@ import contextlib
 import hmac
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -19,9 +20,10 @@ from dpinfer._validate import check_integer
 from dpinfer.accounting import Adjacency, Charge, Event, LedgerAccount, charge_run
 from dpinfer.accounting._ledger_file import new_cancel_token, run_of_token
 from dpinfer.accounting.ledger import check_account
-from dpinfer.errors import CheckpointError, LedgerError, RecordError
+from dpinfer.errors import CheckpointError, LedgerError, RecordError, RepeatedSpendingWarning
 from dpinfer.mechanism.checkpoint import RunCheckpoint, RunRecord, begun, binding, tag_of_records
 from dpinfer.mechanism.noise_keys import OSRandomSource, RandomSource
+from dpinfer.mechanism.questions import Question, read_question
 
 _MAX_THREADS = 4096  # more than any machine has: formula
 
@@ -63,10 +65,12 @@ class PrivateRun:
         source: RandomSource,  # of the key, where `record` has none yet
         checkpoint: RunCheckpoint | None,
         *,
+        question: Question,  # what is asked of the records
         keeps: bool,  # whether the checkpoint stays after the run
     ) -> None:
         self._charge, self._record, self._source = charge, record, source
-        self._checkpoint, self._keeps = checkpoint, keeps
+        self._checkpoint, self._keeps, self._question = checkpoint, keeps, question
+        self._complete = record.complete
         self._process = os.getpid()
         self.begun = False
 
@@ -83,6 +87,28 @@ class PrivateRun:
         """
         if self.forked:
             raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
+
+    def before_draw(self) -> None:
+        """Raise before a draw that must not be made.
+
+        **Privacy.** A forked process, and a run that was complete when it was taken up, draw nothing.
+
+        Raises RuntimeError in a process other than the charged one, CheckpointError if the run was complete.
+        """
+        self.refuse_fork()
+        if self._complete:
+            raise CheckpointError("the checkpoint is of a complete run, and lacks a part of it: nothing more is drawn")
+
+    def asks(self, question: Question) -> None:
+        """Take a second reading of the question, made when the user's code has been called.
+
+        Raises CheckpointError if the run goes on with its key, and the code is no longer what it was.
+        """
+        if question == self._question:
+            return
+        if self._record.tag is not None and not self._complete:
+            raise CheckpointError("checkpoint must be of this run, whose code changes while it is called: remove it")
+        self._question = replace(question, unread=(*question.unread, "a state that calls change"))
 
     @property
     def key(self) -> bytes:
@@ -136,7 +162,7 @@ class PrivateRun:
     def _bind(self, checkpoint: RunCheckpoint, records: Iterable[npt.NDArray[Any]]) -> None:
         if self._record.tag is None:
             with self.reading():
-                self._record = begun(self._record, self.key, records)
+                self._record = replace(begun(self._record, self.key, records), whole=self._question.whole)
             checkpoint.save(self._record)
             return
         with self.reading():
@@ -170,6 +196,7 @@ def private_run(
     checkpoint: CheckpointArgument = None,
     # returns every public setting that the output depends on, as JSON values; called with a checkpoint only
     description: Callable[[], Mapping[str, Any]] = dict,
+    question: Question = Question(),  # noqa: B008 (frozen)
 ) -> Iterator[PrivateRun]:
     """Charge a run, give it its key, and resume it from a checkpoint.
 
@@ -189,8 +216,9 @@ def private_run(
         if place is not None:
             dataset = None if ledger is None else ledger.dataset
             settings = {"mechanism": mechanism, "secure": source.secure, "dataset": dataset, **description()}
+            settings |= {"asked": question.digest} if question.digest else {}
             described = json.loads(json.dumps(settings, allow_nan=False))
-            record = resumed = _resumed_record(place, described, ledger)
+            record = resumed = _resumed_record(place, described, question, ledger)
         if record is None:
             if ledger is not None and place is not None:
                 # A refused run makes no file.
@@ -214,7 +242,7 @@ def private_run(
                 token=record.token,
                 run=record.run,
             ) as charge:
-                run = PrivateRun(charge, record, source, place, keeps=keeps)
+                run = PrivateRun(charge, record, source, place, question=question, keeps=keeps)
                 try:
                     yield run
                 except BaseException:
@@ -233,7 +261,7 @@ def private_run(
 
 
 def _resumed_record(
-    place: RunCheckpoint, described: Mapping[str, Any], ledger: LedgerAccount | None
+    place: RunCheckpoint, described: Mapping[str, Any], question: Question, ledger: LedgerAccount | None
 ) -> RunRecord | None:
     """Return the state of the run in `place`, or None if no run can resume."""
     if not place.exists():
@@ -246,7 +274,16 @@ def _resumed_record(
             f"checkpoint must be a new file or one of this run, got {str(place.path)!r}: it differs in "
             f"{', '.join(differing)}"
         )
+    # Whether something may have been drawn under a key that must not be used again.
+    stopped = record.tag is not None and not record.complete and not (record.whole and question.whole)
+    unread = ", ".join(question.unread) or "a state that calls change"
     if ledger is None:
+        if stopped:
+            raise CheckpointError(
+                f"checkpoint must be of a question that can be read whole, for its run to go on, and "
+                f"{str(place.path)!r} is not: its code has {unread}; remove it to begin a new run, which costs as much "
+                "again"
+            )
         # An unbound file has no key and no charge.
         return record if record.tag is not None else None
     status = ledger.status(record.run)
@@ -255,8 +292,32 @@ def _resumed_record(
             f"checkpoint must be the last file of its run, and {str(place.path)!r} is an older copy: the ledger "
             "records the end of the run; remove this copy to begin a new run"
         )
+    if stopped:
+        warnings.warn(
+            f"the run in {str(place.path)!r} cannot go on, for its code has {unread}, which cannot be read: a new run "
+            "begins, with a charge and noise of its own",
+            RepeatedSpendingWarning,
+            stacklevel=6,
+        )
+        return None
     # Only a run that drew nothing can be cancelled: its key is unused, and is not used.
     return None if status == "cancelled" else record
+
+
+def question_of(model: Any, control: "RunControl") -> Question:
+    """Return what a run of many steps asks, if it has a checkpoint and a user's code.
+
+    Warns before a run which its checkpoint will not let go on.
+    """
+    question = Question() if control.checkpoint is None else read_question(model)
+    if question.unread:
+        warnings.warn(
+            f"checkpoint will keep the complete run alone: the code has {', '.join(question.unread)}, which cannot be "
+            "read, so that a run that is interrupted cannot go on and must be paid for again",
+            RepeatedSpendingWarning,
+            stacklevel=4,
+        )
+    return question if question.own or question.unread else Question()
 
 
 def check_source(source: RandomSource | None) -> RandomSource:

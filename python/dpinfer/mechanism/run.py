@@ -21,9 +21,11 @@ from dpinfer.accounting import PrivacyPlan
 from dpinfer.accounting.guarantee import caution_of_delta
 from dpinfer.errors import CheckpointError
 from dpinfer.mechanism.noise_keys import noise_key
-from dpinfer.mechanism.private_run import PrivacyTerms, PrivateRun, RunControl, private_run
+from dpinfer.mechanism.private_run import PrivacyTerms, PrivateRun, RunControl, private_run, question_of
+from dpinfer.mechanism.questions import Question
 
 Loaded = TypeVar("Loaded")
+_RELEASED = "released"  # the array of a complete checkpoint of a single release
 
 
 def check_plan(plan: PrivacyPlan, n_records: int, *, sampling: str | None = "poisson") -> int:
@@ -95,6 +97,7 @@ def run_steps(
         ledger=control.ledger,
         checkpoint=control.checkpoint,
         description=lambda: {"version": __version__, "plan": plan.to_dict(), **algorithm.description()},
+        question=question_of(algorithm._model, control),
     ) as private:
         # From here on the records are read; nothing is drawn before private.begin().
         with private.reading():
@@ -113,7 +116,7 @@ def _make_steps(
     for step in range(done, n_steps):
         made = step
         try:
-            private.refuse_fork()
+            private.before_draw()
             # Public arithmetic at an iterate that has gone astray must not raise: the steps are paid for.
             with np.errstate(all="ignore"):
                 algorithm.update(step, algorithm.query(step))
@@ -139,12 +142,16 @@ def run_once(
     description: Callable[[], Mapping[str, Any]] = dict,
     # returns the records' arrays, for a checkpoint to know them again: for a release that takes one
     arrays: Callable[[Loaded], Iterable[npt.NDArray[Any]]] | None = None,
+    asked: Callable[[], Question] = Question,  # reads the question, if a user's code is in it
 ) -> tuple[Any, dict[str, Any]]:
     """Charge a single release, load its records, and draw it; return it, with the record of its charge.
 
+    With a checkpoint the result of `query` must be an array of numbers, which a complete file keeps.
+
     **Privacy.** `load` reads the records, and is called when the charge is on the disk; `query` sums them and adds
-    noise under the key that it is given.
+    noise under the key that it is given.  It is called once: what a complete checkpoint has is returned.
     """
+    read = Question if control.checkpoint is None else asked
     with private_run(
         terms,
         mechanism=mechanism,
@@ -152,13 +159,19 @@ def run_once(
         ledger=control.ledger,
         checkpoint=control.checkpoint,
         description=lambda: {"version": __version__, "event": terms.event.to_dict(), **description()},
+        question=read(),
     ) as private:
         with private.reading():
             records = load()
-        private.begin(() if arrays is None else arrays(records))
-        # This key is dropped after the draw; the hash also separates seeded studies.
-        result = query(records, noise_key(private.key, mechanism, terms.event, terms.adjacency))
-        private.save(1, dict, last=True)
+            private.asks(read())
+        done, saved = private.begin(() if arrays is None else arrays(records))
+        if done:
+            result = saved.get(_RELEASED)
+        else:
+            private.before_draw()
+            # This key is dropped after the draw; the hash also separates seeded studies.
+            result = query(records, noise_key(private.key, mechanism, terms.event, terms.adjacency))
+            private.save(1, lambda: {_RELEASED: np.asarray(result)}, last=True)
     return result, _settings(mechanism, private)
 
 

@@ -108,7 +108,7 @@ class Passes:
         max_norm = query.max_norm if isinstance(query, UnitScores) else self._max_rows * query.max_norm
         name = f"pass_{index}"
         if index >= self._done:
-            self._private.refuse_fork()
+            self._private.before_draw()
             if self._records.own_noise:
                 keep = partial(self._private.save, index, self._state, last=False, now=True)
                 self._released[name] = self._records.noisy_sum(query, keep)

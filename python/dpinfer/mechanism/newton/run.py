@@ -26,7 +26,8 @@ from dpinfer.mechanism.newton.plan import NewtonPlan, check_model, phases_of
 from dpinfer.mechanism.newton.population import PopulationNewton
 from dpinfer.mechanism.newton.unit_parts import open_persons
 from dpinfer.mechanism.noise_keys import RandomSource
-from dpinfer.mechanism.private_run import CheckpointArgument, RunControl, private_run
+from dpinfer.mechanism.private_run import CheckpointArgument, RunControl, private_run, question_of
+from dpinfer.mechanism.questions import Question
 from dpinfer.mechanism.records import check_arguments, check_records
 from dpinfer.mechanism.silos.rows import SiloRecords
 from dpinfer.mechanism.sources.row_source import Records
@@ -182,6 +183,8 @@ def run_newton(
         ledger=control.ledger,
         checkpoint=control.checkpoint,
         description=description,
+        # At sites the noise is drawn under keys of theirs.
+        question=Question() if given.own_noise else question_of(model, control),
     ) as private:
         # From here on the records are read; nothing is drawn before the passes begin.
         with private.reading():

@@ -15,7 +15,6 @@ from dpinfer._validate import DeferredArray, as_record_array, check_float_array,
 from dpinfer._values import as_values, number_of, text_of
 from dpinfer.errors import RecordError
 
-_MINIMUM_RECORDS = 2  # as scikit-learn's checks expect
 _LARGEST_BOUND = 1e100  # squares of scaled values stay far from overflow
 _NO_LABELS = "y must be given: this estimator requires y to be passed, but the target y is None"
 _COMPLEX = "X must be real: Complex data not supported"
@@ -38,8 +37,8 @@ def _public_attribute(X: Any, name: str) -> Any:
     return None
 
 
-def as_features(X: Any) -> FloatArray:
-    """Return X as a finite (N, n_features) float64 array.
+def fitted_features(X: Any) -> FloatArray:
+    """Return X as a finite (N, n_features) float64 array, of no row if it has none: the noise alone is a release.
 
     Raises TypeError or RecordError if it is not a table of finite real numbers; no value is quoted.
     """
@@ -50,8 +49,6 @@ def as_features(X: Any) -> FloatArray:
     if array.ndim != 2:
         hint = " Reshape your data: one row for each record, one column for each feature." if array.ndim < 2 else ""
         raise RecordError(f"X must be two-dimensional, got {array.ndim} dimension(s).{hint}")
-    if array.shape[0] == 0:
-        raise RecordError("X must hold at least one record: found array with 0 sample(s)")
     if array.shape[1] == 0:
         # The words that scikit-learn expects, without the number of records.
         raise RecordError(_NO_COLUMNS)
@@ -63,11 +60,11 @@ def as_features(X: Any) -> FloatArray:
     return result
 
 
-def fitted_features(X: Any) -> FloatArray:
-    """Return X of a fit as :func:`as_features` does, and refuse a single record."""
-    features = as_features(X)
-    if len(features) < _MINIMUM_RECORDS:
-        raise RecordError(f"X must hold at least {_MINIMUM_RECORDS} records, got n_samples=1: 1 sample")
+def as_features(X: Any) -> FloatArray:
+    """Return points of a prediction as :func:`fitted_features` does, at least one."""
+    features = fitted_features(X)
+    if len(features) == 0:
+        raise RecordError("X must hold at least one record: found array with 0 sample(s)")
     return features
 
 

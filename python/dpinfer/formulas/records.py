@@ -3,6 +3,7 @@
 **Privacy.** Names and types of columns are public.  Values are read when a private function converts them to arrays.
 """
 
+import itertools
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -47,13 +48,12 @@ class UnreadRecords:
             design = self._design
             names = [column.name for column in design.table_columns()]
             rows = []
-            for chunk in self._source():
+            # Columns without a value come first: a table may have no record.
+            for chunk in itertools.chain([dict.fromkeys([*names, self._unit], ())], self._source()):
                 decoded = decode(chunk, design.schema, names)
                 values = kept_values(decoded)
                 whose = _identities(chunk[self._unit])[decoded.keep] if self._unit else np.empty(0, dtype=object)
                 rows.append((design.encode(values), _responses(design, values), whose))
-            if not rows:
-                raise RecordError("data must hold at least one record")
             self._rows = tuple(np.concatenate(part) for part in zip(*rows, strict=True))
         return self._rows
 

@@ -154,7 +154,7 @@ def tag_of_records(key: bytes, records: Iterable[npt.NDArray[Any]]) -> bytes:
     digest = hashlib.blake2b(key=key, digest_size=_SECRET_BYTES)
     for array in records:
         digest.update(f"{array.dtype.str}{array.shape};".encode())
-        digest.update(np.ascontiguousarray(array).data.cast("B"))
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)  # of any size, also 0
     return digest.digest()
 
 

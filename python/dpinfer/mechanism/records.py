@@ -322,17 +322,32 @@ def check_records(
 
     **Privacy.** Reads the records.
     """
-    features = as_record_array("X", X)
-    response = as_record_array("y", y)
+    features, response = _arrays_of(model, X), as_record_array("y", y)
+    beside = survey_columns(model)
+    if response.shape == (0,) and beside:
+        response = np.empty((0, 1 + beside))
     check_columns(features, model.n_features)
-    check_response(features, response, beside=survey_columns(model))
-    total_rows([features.shape[0] or None])
+    check_response(features, response, beside=beside)
+    total_rows(len(features))
     features, response = without_null_records(adjacency, features, response)
     # A list is of single precision, or not, by its records.
     single = features.dtype == np.float32 and not is_listed(X)
     features = _readable(features, np.float32 if single else np.float64)
     check_finite("X", features)
     return features, _checked_response(model, response)
+
+
+def _arrays_of(model: Any, X: Any) -> Array:
+    """Return features as an array: a list without rows has no columns, and is one with the model's."""
+    features = as_record_array("X", X)
+    return np.empty((0, model.n_features)) if features.shape == (0,) else features
+
+
+def no_records(model: Any) -> tuple[Array, Array | None]:
+    """Return (X, y) without rows."""
+    if model.record_form == "values":
+        return np.empty(0), None
+    return np.empty((0, model.n_features)), np.empty(0) if model.record_form == "regression" else None
 
 
 def check_rows(
@@ -381,13 +396,13 @@ def check_alone(model: Any, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE)
 
     **Privacy.** Reads the records.
     """
-    records = as_record_array("X", X)
+    records = as_record_array("X", X) if model.record_form == "values" else _arrays_of(model, X)
     if model.record_form == "values":
         check_values(records, type(model).__name__)
         records = records[:, 0] if records.ndim == 2 else records
     else:
         check_columns(records, model.n_features)
-    total_rows([records.shape[0] or None])
+    total_rows(len(records))
     records, _ = without_null_records(adjacency, records, None)
     values: npt.NDArray[np.float64] = _readable(records, np.float64)
     check_finite("X", values)
@@ -431,4 +446,5 @@ def load_source(model: Any, X: Any, y: Any, adjacency: Adjacency) -> RowSource:
     found = records_of(X, y)
     if found.held is not None:
         return RowSource.of_arrays(load_records(model, *found.held, adjacency))
-    return found.source().checked(lambda features, response: load_records(model, features, response, adjacency))
+    check = partial(load_records, model, adjacency=adjacency)
+    return found.source().checked(check, lambda: check(*no_records(model)))

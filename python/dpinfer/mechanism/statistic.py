@@ -252,20 +252,20 @@ def total_of(X: Any, model: ConjugateModel, relation: Adjacency, lattice: Lattic
     **Privacy.** Reads the records; the result has no noise.
     """
     parts = records_of(X).each_part(_total_of_part, model, relation, lattice)
-    return _add(total for total, _ in parts), total_rows([n_rows for _, n_rows in parts])
+    return _add(total for total, _ in parts), total_rows(*(n_rows for _, n_rows in parts))
 
 
 @standard_arithmetic()
 def _total_of_part(
     source: RowSource, model: ConjugateModel, relation: Adjacency, lattice: LatticeSum
-) -> tuple[list[int], int | None]:
-    """Return the sum, and the number of records; None without a block."""
-    totals, counts = [lattice.total(())], []
+) -> tuple[list[int], int]:
+    """Return the sum, and the number of records."""
+    totals, n_rows = [lattice.total(())], 0
     for (values,) in source.each(lambda values, y: load_records(model, values, y, relation)):
-        counts.append(len(values))
+        n_rows += len(values)
         chunks = (_contributions(model, values[start : start + _CHUNK]) for start in range(0, len(values), _CHUNK))
         totals.append(lattice.total(chunks))
-    return _add(totals), sum(counts) if counts else None
+    return _add(totals), n_rows
 
 
 def _add(totals: Iterable[list[int]]) -> list[int]:

@@ -3,6 +3,9 @@
 **Privacy.** Proof: docs/derivations/units.md.
 """
 
+import itertools
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,6 +18,8 @@ from dpinfer._values import is_listed
 from dpinfer.errors import RecordError
 
 _MOST_ROWS = 1e6  # noise grows in proportion: more are of no use; formula
+_MOST_DIGITS = 4000  # of a number as a name: Python writes no more than 4300; time
+_WHOLE = re.compile(rb"0|-?[1-9][0-9]*")  # the digits of a number, as Python writes them
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,26 +89,85 @@ class Clusters:
 
 
 def check_identities(ids: Any, n_rows: int) -> npt.NDArray[Any]:
-    """Return the units of rows as an array that can be compared.
+    """Return the name of each row's unit: int64, or bytes of the name's text.
+
+    A number and its digits are one name in every type, so that blocks may differ in theirs; :func:`joined_names` joins
+    them, and :class:`NamesInOrder` compares them.
 
     **Privacy.** Reads the records; names no value.
 
     Raises RecordError if they are no integers or strings, or not one for each row.
     """
     units = np.array(ids, dtype=object) if is_listed(ids) else as_record_array("unit", ids)
-    if units.dtype.kind == "O":
-        # Each by itself: a type for all would follow from one.
-        if not all(isinstance(item, (str, int, np.integer)) and not isinstance(item, bool) for item in units.flat):
-            raise RecordError("unit must be an array of integers or strings")
-        units = units.astype(np.str_)
     check_identity_layout(units, n_rows)
-    return np.asarray(units)
+    if units.dtype.kind in "iu" and np.can_cast(units.dtype, np.int64):
+        return units.astype(np.int64)
+    # Each by itself: a type for all would follow from one.
+    return np.array([_spelled(item) for item in units.tolist()], dtype=np.bytes_)
+
+
+def _spelled(item: Any) -> bytes:
+    """Return a name as bytes; NumPy would drop a zero byte at its end, which UTF-8 can also write in two bytes."""
+    if isinstance(item, (int, np.integer)) and not isinstance(item, bool) and abs(int(item)) < 10**_MOST_DIGITS:
+        return str(int(item)).encode()
+    if not isinstance(item, (str, bytes)):
+        raise RecordError(f"unit must be an array of integers of at most {_MOST_DIGITS} digits, or of strings")
+    name = item if isinstance(item, bytes) else item.encode(errors="surrogatepass")
+    return name.replace(b"\0", b"\xc0\x80")
+
+
+def _texts(names: npt.NDArray[Any]) -> npt.NDArray[np.bytes_]:
+    return np.asarray(names.astype(np.bytes_) if names.dtype.kind == "i" else names)
+
+
+def joined_names(blocks: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return the names of several blocks of :func:`check_identities`, at least one."""
+    same = len({block.dtype.kind for block in blocks}) == 1
+    return np.concatenate(blocks if same else [_texts(block) for block in blocks])
 
 
 def unit_names(units: npt.NDArray[Any]) -> list[bytes]:
-    """Return the name of each unit once; a number and its digits are one name."""
-    names = np.unique(units).tolist()
-    return [item if isinstance(item, bytes) else str(item).encode(errors="surrogatepass") for item in names]
+    """Return the name of each unit once, from names of :func:`check_identities`."""
+    found: list[bytes] = _texts(np.unique(units)).tolist()
+    return found
+
+
+def bytes_of_names(units: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Return the names of rows as bytes, the same for every type that holds them."""
+    return np.frombuffer(b"\0".join(_texts(units).tolist()), dtype=np.uint8)
+
+
+class NamesInOrder:
+    """Checks that names increase along a source, all by the same order: numbers before texts, or all as texts.
+
+    **Privacy.** Either order is total, so that rows of one name lie together, whatever type a block has.
+    """
+
+    def __init__(self) -> None:
+        self._last: list[Any] = [None, None]  # of each order; None before the first
+        self._holds = [True, True]
+
+    def follow(self, names: npt.NDArray[Any]) -> bool:
+        """Take the names of the next rows, at least one; return whether the first is that of the row before.
+
+        Raises RecordError if the names increase by no order.
+        """
+        begins = np.flatnonzero(np.concatenate(([True], names[1:] != names[:-1])))
+        texts = _texts(names[begins]).tolist()
+        follows = bool(texts[0] == self._last[1])
+        for place, keys in enumerate(([_by_number(text) for text in texts], texts)):
+            last = self._last[place]
+            ordered = all(first <= second for first, second in itertools.pairwise(keys))
+            self._holds[place] &= ordered and (last is None or last <= keys[0])
+            self._last[place] = keys[-1]
+        if not any(self._holds):
+            raise RecordError("unit must increase: the rows must be sorted by their units")
+        return follows
+
+
+def _by_number(text: bytes) -> tuple[bool, int, bytes]:
+    is_number = len(text) <= _MOST_DIGITS and _WHOLE.fullmatch(text) is not None
+    return (False, int(text), b"") if is_number else (True, 0, text)
 
 
 def check_identity_layout(ids: Any, n_rows: int | None) -> None:

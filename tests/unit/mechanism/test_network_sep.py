@@ -86,7 +86,6 @@ def test_precisions_that_the_noise_made_negative_are_floored(data):
         (lambda X, y: (X[0], y), "X"),
         (lambda X, y: (X, y[:-1]), "y"),
         (lambda X, y: (X, y[:, None]), "y"),
-        (lambda X, y: (X[:0], y[:0]), "X"),
     ],
 )
 def test_bad_records_are_refused_without_naming_a_row(data, private, change, name):

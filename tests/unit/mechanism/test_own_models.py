@@ -299,8 +299,6 @@ def test_a_source_is_checked_block_by_block(records):
     X, y = records
     with pytest.raises(RecordError, match="0 and 1"):
         run(LogisticRegression(3), source_of(X, y + 0.5), None, max_grad_norm=1.0)
-    with pytest.raises(RecordError, match="at least one row"):
-        run(LogisticRegression(3), RowSource(lambda: iter(())), None, max_grad_norm=1.0)
     with pytest.raises(TypeError, match="blocks must be callable"):
         RowSource([(X, y)])
     with pytest.raises(TypeError, match="y must be None with a RowSource"):

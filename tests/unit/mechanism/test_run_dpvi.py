@@ -334,7 +334,6 @@ class CountingSource(RandomSource):
         (lambda X, y: (np.where(X[3, 1] == X, np.inf, X), y), "X must be finite"),
         (lambda X, y: (X, np.where(np.arange(400) == 7, SECRET, y)), "y must hold 0 and 1"),
         (lambda X, y: (X, np.where(np.arange(400) == 7, np.nan, y)), "y must be finite"),
-        (lambda X, y: (X[:0], y[:0]), "at least one row"),
         (lambda X, y: (X, y[:-1]), "as many entries"),
         (lambda X, y: (X[:, :2], y), "with 3 columns, got 2 columns"),
         (lambda X, y: (X[:, 0], y), "got 1 dimensions"),

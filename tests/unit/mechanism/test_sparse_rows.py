@@ -197,13 +197,11 @@ def test_what_cannot_be_used_is_refused_before_anything_is_spent(rng, tmp_path):
         (CodedRows(np.array([0, -1, 2]), [4]), RecordError, "codes from 0"),
         (CodedRows(np.array([0.0, 1.0, 2.0]), [4]), TypeError, "integers"),
         (CodedRows(np.zeros((3, 2), dtype=int), [4]), RecordError, "codes in 1 columns"),
-        (CodedRows(np.zeros((0, 1), dtype=int), [4]), RecordError, "at least one row"),
         (CodedRows(np.zeros(3, dtype=int), [3], np.array([1.0, np.nan, 0.0])), RecordError, "X must be finite"),
         (CodedRows(np.zeros(3, dtype=int), [3], np.array([1.0, 0.0])), RecordError, "as many rows"),
         (CodedRows(np.zeros(3, dtype=int), [3], np.array(["a", "b", "c"])), TypeError, "real numbers"),
         (sparse.csr_array(np.array([[np.inf, 0.0, 1.0, 0.0]] * 3)), RecordError, "X must be finite"),
         (sparse.csr_array(np.eye(3)), RecordError, "4 columns, got 3"),
-        (sparse.csr_array((0, 4)), RecordError, "at least one row"),
         (sparse.csr_array(np.eye(3, 4, dtype=complex)), TypeError, "real numbers"),
         (sparse.csr_array(np.eye(2, 4)), RecordError, "y must be one-dimensional"),
     ],
@@ -211,7 +209,7 @@ def test_what_cannot_be_used_is_refused_before_anything_is_spent(rng, tmp_path):
 def test_bad_rows_are_refused_without_a_word_of_them(given, error, message):
     model = dpi.models.LogisticRegression(4)
     plan = dpi.plan_newton(model, target_epsilon=2.0, target_delta=1e-5, n_records=3)
-    y = np.zeros(0 if "at least" in message else 3)
+    y = np.zeros(3)
     with pytest.raises(error, match=message) as caught:
         dpi.run_newton(model, given, y, plan=plan, n_records=3, random_source=InsecureRNG(1))
     assert "8675309" not in str(caught.value)

@@ -19,6 +19,7 @@ from dpinfer.mechanism.newton.contributions import (
     SecondMoments,
 )
 from dpinfer.mechanism.newton.pass_records import MemoryRecords, UnitRecords
+from dpinfer.mechanism.units import check_identities
 from dpinfer.models.clipping import ResponseGrid
 from dpinfer.testing import InsecureRNG
 
@@ -37,7 +38,7 @@ EACH_QUERY = pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
 def unit_records(X, y, unit, size=None):
     size = size or len(unit)
     blocks = [
-        (X[first : first + size], y[first : first + size], unit[first : first + size])
+        (X[first : first + size], y[first : first + size], check_identities(unit[first : first + size], None))
         for first in range(0, len(unit), size)
     ]
     return UnitRecords(lambda: blocks, intercept=False, n_threads=1)

@@ -138,7 +138,7 @@ def _contributions(family: ConjugateFamily, X: npt.ArrayLike, n_records: int, re
     rows = records.shape[0] if records.ndim else 0
     if rows and records.dtype.kind in "fiub":
         records, _ = without_null_records(relation, records, None)
-    values = np.empty((0, family.high.size)) if rows and not records.shape[0] else contributions(family, records)
+    values = contributions(family, records)
     if relation is not Adjacency.ADD_REMOVE and rows != n_records:
         raise RecordError(f"X must have n_records rows under {relation.value!r} adjacency")
     return values

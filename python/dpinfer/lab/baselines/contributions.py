@@ -1,6 +1,7 @@
 """Contributions of records to the released statistic of a conjugate family."""
 
 from functools import singledispatch
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ from dpinfer._validate import as_record_array, check_values
 from dpinfer.errors import RecordError
 from dpinfer.lab.baselines.gibbs.families import BinomialFamily, CategoricalFamily, ConjugateFamily, ExponentialFamily
 
-__all__ = ["contributions"]
+__all__ = ["contributions", "refuse_none"]
 
 
 @singledispatch
@@ -58,12 +59,19 @@ def _(family: ExponentialFamily, X: npt.ArrayLike) -> FloatArray:
     return np.where(inside, values, 0.0)[:, None]
 
 
+def refuse_none(features: npt.NDArray[Any]) -> None:
+    """Refuse a computation without noise on no record; a private run goes on, and releases its noise.
+
+    Raises RecordError if there are no rows.
+    """
+    if len(features) == 0:
+        raise RecordError("X must have at least one row, got none")
+
+
 def _column(X: npt.ArrayLike) -> FloatArray:
     values = as_record_array("X", X)
     check_values(values, "a conjugate family")
     values = values[:, 0] if values.ndim == 2 else values
-    if values.size == 0:
-        raise RecordError("X must have at least one row, got none")
     if not np.all(np.isfinite(values)):
         raise RecordError("X must be finite: it holds a NaN or an infinity")
     return values.astype(np.float64)

@@ -6,6 +6,7 @@ import numpy.typing as npt
 from dpinfer._surroundings import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.lab import _native
+from dpinfer.lab.baselines.contributions import refuse_none
 from dpinfer.mechanism.sites.network_dpsep import check_network_records
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 
@@ -104,6 +105,7 @@ def run_network_sep(
     loc = model.start_loc(seed) if start is None else check_float_array("start", start, (n,))
     report = resolve_progress(progress, "passes")
     features, response = check_network_records(model, X, y)
+    refuse_none(features)
     n_records = features.shape[0]
     if gamma is not None:
         if method != "sep":

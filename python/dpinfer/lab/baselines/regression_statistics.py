@@ -164,8 +164,6 @@ def _check(
     _check_layout(features, response, bound)
     if relation is not Adjacency.ADD_REMOVE and features.shape[0] != n_records:
         raise RecordError(f"X must have n_records rows under {relation.value!r} adjacency")
-    if features.shape[0] == 0:
-        raise RecordError("X must have at least one row, got none")
     features, response = without_null_records(relation, features, response)
     if not (np.all(np.isfinite(features)) and np.all(np.isfinite(response))):
         raise RecordError("X and y must be finite: they hold a NaN or an infinity")

@@ -40,7 +40,6 @@ def neighbours(
         yield Neighbour("a record more that is there already", append(records, tuple(part[:1] for part in records)))
         yield Neighbour("the last record less", tuple(part[:-1] for part in records))
         yield Neighbour("the first record less", tuple(part[1:] for part in records), aligned=False)
-        yield Neighbour("no record at all", tuple(part[:0] for part in records), refused="no record")
         changed = partial(append, records)
     else:
         yield Neighbour("another record", put(records, other))

@@ -59,9 +59,7 @@ def _sums(adjacency: Adjacency) -> Iterator[Scenario]:
 
     rng = np.random.default_rng(35)
     records, far = (rng.uniform(-1.0, 1.0, size=(N_RECORDS, 2)),), (np.array([[FAR, -FAR]]),)
-    found = neighbours(records, (np.array([[0.9, 0.2]]),), far, adjacency)
-    # An empty data set is one of those that may be summed.
-    possible = tuple(item for item in found if not item.refused)
+    possible = tuple(neighbours(records, (np.array([[0.9, 0.2]]),), far, adjacency))
     for name, delta in (("Laplace", 0.0), ("Gaussian", 1e-5)):
 
         def run(parts: Records, place: Place, delta: float = delta) -> Any:
@@ -129,8 +127,7 @@ def unknowns(adjacency: Adjacency) -> Iterator[Scenario]:
     for run, records, other, unusual in cases:
         if run in (count, streamed_count) and adjacency is Adjacency.REPLACE_ONE:
             continue
-        # An empty data set is one of those that may be counted.
-        neighbouring = tuple(item for item in neighbours(records, other, unusual, adjacency) if not item.refused)
+        neighbouring = tuple(neighbours(records, other, unusual, adjacency))
         name = run.__name__
         entry = f"dpinfer.mechanism.release_{name.removeprefix('streamed_').removeprefix('listed_')}"
         yield Scenario(f"release_{name}, {adjacency.value}", entry, run, records, neighbouring, adjacency, ledger=True)

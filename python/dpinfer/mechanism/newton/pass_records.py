@@ -33,7 +33,7 @@ from dpinfer.mechanism.silos.rows import SESSION
 from dpinfer.mechanism.sources.row_source import Arrays, Records, RowSource, total_rows
 from dpinfer.mechanism.sources.sparse import SparseFeatures
 from dpinfer.mechanism.sums.parts import integers_of_part
-from dpinfer.mechanism.units import Clusters, Units
+from dpinfer.mechanism.units import Clusters, NamesInOrder, Units, bytes_of_names
 from dpinfer.models.survey_weights import MOST_STRATA
 
 
@@ -177,7 +177,7 @@ class ReadAgainRecords(ReadRecords):
     def __init__(self, records: Records, model: Any, adjacency: Adjacency, *, n_threads: int) -> None:
         self._parts, self._public, self._n_threads = records, (model, adjacency), n_threads
         self._counts = records.each_part(_count_part, *self._public)
-        self.n_rows = total_rows(self._counts)
+        self.n_rows = total_rows(*self._counts)
 
     def arrays(self) -> Iterable[npt.NDArray[Any]]:
         """Yield a hash of each part's records."""
@@ -195,7 +195,7 @@ class ReadAgainRecords(ReadRecords):
             If one could not be read.
         """
         parts = self._parts.each_part(_add_part, *self._public, query, self._n_threads)
-        if [n_rows for _, n_rows in parts] != [count or 0 for count in self._counts]:
+        if [n_rows for _, n_rows in parts] != self._counts:
             raise RecordError("X must give the same rows in every pass, and gave another number")
         for integers, _ in parts:
             total.merge(integers.copy())
@@ -205,10 +205,9 @@ def _blocks(source: RowSource, model: Any, adjacency: Adjacency) -> Iterator[Arr
     return source.each(lambda features, response: check_rows(model, features, response, adjacency))
 
 
-def _count_part(source: RowSource, model: Any, adjacency: Adjacency) -> int | None:
-    """Check a part's records, and return how many there are; None where not even null records are."""
-    counts = [len(features) for features, _ in _blocks(source, model, adjacency)]
-    return sum(counts) if counts else None
+def _count_part(source: RowSource, model: Any, adjacency: Adjacency) -> int:
+    """Check a part's records, and return how many there are."""
+    return sum(len(features) for features, _ in _blocks(source, model, adjacency))
 
 
 def _hash_part(source: RowSource, model: Any, adjacency: Adjacency) -> bytes:
@@ -257,7 +256,7 @@ class UnitRecords(ReadRecords):
         """Yield the arrays of all blocks, names of units as bytes."""
         for *rows, unit in self._blocks():
             yield from rows
-            yield np.ascontiguousarray(unit).view(np.uint8)
+            yield bytes_of_names(unit)
 
     def add(self, total: _native.PartialSum, query: Query) -> None:
         """Add all units, in one pass.
@@ -305,18 +304,18 @@ class UnitRecords(ReadRecords):
     ) -> tuple[int, int]:
         """Call `add_rows` with parts of units, and `close_unit` after the last of each; return how many of both."""
         n_rows = n_units = 0
-        last: Any = None
+        order = NamesInOrder()
         for features, response, unit in self._blocks():
+            if not len(unit):
+                continue
             n_rows += len(unit)
-            if np.any(unit[1:] < unit[:-1]) or (n_units and unit[0] < last):
-                raise RecordError("unit must increase: the rows must be sorted by their units")
+            follows = order.follow(unit)
             cuts = np.concatenate(([0], np.flatnonzero(unit[1:] != unit[:-1]) + 1, [len(unit)]))
             for first, end in itertools.pairwise(cuts.tolist()):
-                if not n_units or unit[first] != last:
+                if first or not follows:
                     if n_units:
                         close_unit()
                     n_units += 1
-                    last = unit[first]
                 add_rows(features[first:end], response[first:end])
         if n_units:
             close_unit()
@@ -352,13 +351,12 @@ def _read_units(model: Any, n_threads: int, rows: Arrays, numbers: Any) -> UnitR
 
 
 def _open_units(model: Any, records: Records, units: Units | Clusters, *, n_threads: int) -> ReadRecords:
-    check = partial(check_unit_rows, model)
     if "parts" in records.demands:
-        return UnitParts(records, check, partial(_read_units, model, n_threads))
+        return UnitParts(records, model, partial(_read_units, model, n_threads))
     if records.held is None:
-        source = records.source().checked(check)
+        source = records.source().checked(partial(check_unit_rows, model))
         return UnitRecords(lambda: source, intercept=model.fit_intercept, n_threads=n_threads)
-    features, response, names = check(*records.held, units.ids)
+    features, response, names = check_unit_rows(model, *records.held, units.ids)
     if isinstance(units, Clusters) and survey_columns(model) > 1:
         # A cluster with rows in two strata is two: a row moves nothing but its own.
         names = np.unique(names, return_inverse=True)[1] * MOST_STRATA + response[:, 2].astype(np.int64)

@@ -22,11 +22,18 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.checkpoint import tag_of_records
 from dpinfer.mechanism.newton.contributions import Query, ReadRecords
 from dpinfer.mechanism.newton.own_rows import OwnRecords, earlier_equals
-from dpinfer.mechanism.records import check_records, records_of
+from dpinfer.mechanism.records import check_records, no_records, records_of
 from dpinfer.mechanism.sources.row_source import Arrays, Records, RowSource, total_rows
 from dpinfer.mechanism.sources.shards import Each
 from dpinfer.mechanism.sums.parts import integers_of_part
-from dpinfer.mechanism.units import Units, check_identities, unit_names
+from dpinfer.mechanism.units import (
+    NamesInOrder,
+    Units,
+    bytes_of_names,
+    check_identities,
+    joined_names,
+    unit_names,
+)
 from dpinfer.models.person_model import PersonModel
 
 _NAME_BYTES = 16  # two of 2**31 names have one hash with probability 2**-67, which would refuse a run: format
@@ -36,6 +43,11 @@ def check_unit_rows(model: Any, features: Any, response: Any, ids: Any) -> Array
     """Return checked features, responses and units of rows."""
     rows = check_records(model, features, response)
     return (*rows, check_identities(ids, len(rows[0])))
+
+
+def no_unit_rows(model: Any) -> Arrays:
+    """Return checked rows of no unit."""
+    return check_unit_rows(model, *no_records(model), np.empty(0, dtype=np.int64))
 
 
 def sorted_by_unit(rows: Arrays) -> Arrays:
@@ -54,23 +66,23 @@ class UnitParts(ReadRecords):
     Raises
     ------
     RecordError
-        If rows of a unit are in two parts, or there are no rows.
+        If rows of a unit are in two parts.
     """
 
     def __init__(
         self,
         records: Records,
-        check: Callable[..., Arrays],  # returns checked (features, response, unit) of a block
+        model: Any,
         # returns :class:`ReadRecords` from rows sorted by their units, and the numbers of equal records, or None
         read: Callable[[Arrays, Any], ReadRecords],
     ) -> None:
-        self._parts, self._public = records, (check, read)
+        self._parts, self._public = records, (model, read)
         found = records.each_part(_look_at_part, *self._public, secrets.token_bytes(_NAME_BYTES))
         names, kinds = (
             [np.frombuffer(part[place], dtype="<u8").reshape(-1, width) for part in found]
             for place, width in ((1, _NAME_BYTES // 8), (2, 4))
         )
-        self.n_rows = total_rows([len(part) or None for part in names])
+        self.n_rows = total_rows(*map(len, names))
         if np.any(earlier_equals(np.concatenate(names))):
             raise RecordError("unit must be in one shard with all of its rows: at least one has rows in two shards")
         # Equal records have numbers, as if they were in one place.
@@ -95,28 +107,26 @@ class UnitParts(ReadRecords):
             total.merge(integers.copy())
 
 
-def rows_of_part(source: RowSource, check: Callable[..., Arrays], *, in_order: bool = False) -> Arrays:
-    """Return all rows of a part, sorted by their units; nothing of a part without rows.
+def rows_of_part(source: RowSource, model: Any, *, in_order: bool = False) -> Arrays:
+    """Return all rows of a part, sorted by their units.
 
-    Raises RecordError if there are no units, or if units that must be sorted are not.
+    Raises RecordError if there are too many, or if units that must be sorted are not.
     """
     # Copies: a source may put the next block in the place of one.
-    blocks = [[np.array(array) for array in block] for block in source.each(check)]
-    if blocks or in_order:
-        total_rows([len(block[0]) for block in blocks])
-    rows = [np.concatenate(arrays) for arrays in zip(*blocks, strict=True)]
-    if in_order and np.any(rows[-1][1:] < rows[-1][:-1]):
-        raise RecordError("unit must increase: the rows must be sorted by their units")
-    return sorted_by_unit(rows) if rows else ()
+    blocks = [[np.array(array) for array in block] for block in source.each(partial(check_unit_rows, model))]
+    if not blocks:
+        return no_unit_rows(model)
+    total_rows(*(len(block[0]) for block in blocks))
+    order = NamesInOrder()
+    for *_, names in blocks if in_order else ():
+        order.follow(names)
+    *rows, units = zip(*blocks, strict=True)
+    return sorted_by_unit([*map(np.concatenate, rows), joined_names(units)])
 
 
-def _look_at_part(
-    source: RowSource, check: Callable[..., Arrays], read: Callable[..., Any], key: bytes
-) -> tuple[bytes, bytes, bytes]:
+def _look_at_part(source: RowSource, model: Any, read: Callable[..., Any], key: bytes) -> tuple[bytes, bytes, bytes]:
     """Return a hash of all rows, hashes of the names of units, which tell nobody without the key, and of records."""
-    rows = rows_of_part(source, check)
-    if not rows:
-        return b"", b"", b""
+    rows = rows_of_part(source, model)
     names = [hashlib.blake2b(name, key=key, digest_size=_NAME_BYTES).digest() for name in unit_names(rows[-1])]
     return _tag_of_rows(rows), b"".join(names), read(rows, None).kinds.tobytes()
 
@@ -124,7 +134,7 @@ def _look_at_part(
 @standard_arithmetic()
 def _add_units(
     source: RowSource,
-    check: Callable[..., Arrays],
+    model: Any,
     read: Callable[..., Any],
     seen: tuple[bytes, npt.NDArray[np.int64]],
     query: Query,
@@ -134,16 +144,15 @@ def _add_units(
     query = copy.deepcopy(query)
     total = _native.PartialSum(length=query.length, max_norm=max_norm)
     tag, numbers = seen
-    rows = rows_of_part(source, check)
-    if (_tag_of_rows(rows) if rows else b"") != tag:
+    rows = rows_of_part(source, model)
+    if _tag_of_rows(rows) != tag:
         raise RecordError("X must give the same rows and units in every pass, and a shard gave others")
-    if rows:
-        read(rows, numbers).add(total, query)
+    read(rows, numbers).add(total, query)
     return integers_of_part(total)
 
 
 def _tag_of_rows(rows: Arrays) -> bytes:
-    return tag_of_records(b"", [*rows[:-1], np.ascontiguousarray(rows[-1]).view(np.uint8)])
+    return tag_of_records(b"", [*rows[:-1], bytes_of_names(rows[-1])])
 
 
 def open_persons(model: PersonModel, X: Any, y: Any, units: Units, *, n_threads: int) -> ReadRecords:
@@ -164,12 +173,12 @@ def open_persons(model: PersonModel, X: Any, y: Any, units: Units, *, n_threads:
         If a shard could not be read.
     """
     records = records_of(X, y)
-    check, read = partial(check_unit_rows, model), partial(_read_persons, model, n_threads)
+    read = partial(_read_persons, model, n_threads)
     if "parts" in records.demands:
-        return UnitParts(records, check, read)
+        return UnitParts(records, model, read)
     if records.held is None:
-        return read(rows_of_part(records.source(), check, in_order=True), None)
-    return read(sorted_by_unit(check(*records.held, units.ids)), None)
+        return read(rows_of_part(records.source(), model, in_order=True), None)
+    return read(sorted_by_unit(check_unit_rows(model, *records.held, units.ids)), None)
 
 
 def _read_persons(model: PersonModel, n_threads: int, rows: Arrays, numbers: Any) -> OwnRecords:
@@ -185,7 +194,9 @@ def persons_of(
 ) -> tuple[FloatArray, FloatArray]:
     """Return persons (N, 1 + max_rows p), the number of rows first, and their responses (N, max_rows)."""
     p = len(model.columns)
-    starts = np.flatnonzero(np.concatenate(([True], unit[1:] != unit[:-1])))
+    begins = np.ones(len(unit), dtype=bool)
+    begins[1:] = unit[1:] != unit[:-1]
+    starts = np.flatnonzero(begins)
     counts = np.diff(np.append(starts, len(unit)))
     person = np.repeat(np.arange(len(starts)), counts)
     place = np.arange(len(unit)) - starts[person]
@@ -195,4 +206,4 @@ def persons_of(
     responses = np.zeros((len(starts), model.max_rows))
     responses[person[kept], place[kept]] = response[kept]
     sizes = np.minimum(counts, model.max_rows).astype(np.float64)
-    return np.ascontiguousarray(np.column_stack((sizes, rows.reshape(len(starts), -1)))), responses
+    return np.ascontiguousarray(np.column_stack((sizes, rows.reshape(len(starts), model.max_rows * p)))), responses

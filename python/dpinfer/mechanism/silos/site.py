@@ -18,7 +18,7 @@ import numpy as np
 from dpinfer._surroundings import standard_arithmetic
 from dpinfer.accounting import LedgerAccount, charge_run
 from dpinfer.accounting.ledger import check_account
-from dpinfer.errors import BudgetExceededError, DpinferError, RecordError, SiloError
+from dpinfer.errors import BudgetExceededError, DpinferError, SiloError
 from dpinfer.mechanism.noise_keys import RandomSource
 from dpinfer.mechanism.private_run import RunControl
 from dpinfer.mechanism.silos.masks import (
@@ -154,9 +154,6 @@ class Site:
         n_threads: int | None = None,
         log: Path | None = None,
     ) -> None:
-        # Refused in a pass, it would cost the other sites theirs.
-        if getattr(X, "shape", None) and X.shape[0] == 0:
-            raise RecordError("X must have at least one row: a site without records cannot take part")
         self._control = RunControl.checked(random_source=random_source, n_threads=n_threads)
         self._ledger = None if ledger is None else check_account(ledger)
         self._X, self._y, self._model = X, y, model

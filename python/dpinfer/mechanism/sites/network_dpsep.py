@@ -386,7 +386,7 @@ def check_network_records(
     """
     features, response = as_record_array("X", X), as_record_array("y", y)
     check_layout(model, features, response)
-    total_rows([features.shape[0] or None])
+    total_rows(len(features))
     features, response = without_null_records(adjacency, features, response)
     check_finite("X", features)
     check_finite("y", response)

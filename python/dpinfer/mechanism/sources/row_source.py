@@ -218,21 +218,23 @@ class RowSource(Records):
         """Return everything that the kernels read, by which a checkpoint recognises it."""
         return self.kept or (array for block in self for array in block)
 
-    def checked(self, check: Callable[..., Arrays]) -> "RowSource":
+    def checked(self, check: Callable[..., Arrays], empty: Callable[[], Arrays] = tuple) -> "RowSource":
         """Read all rows once, and return a source that checks them in every pass and knows their number.
 
-        `check` gets (X, y) or (X, y, unit) of a block, and returns the arrays that the kernels read.
+        `check` gets (X, y) or (X, y, unit) of a block, and returns the arrays that the kernels read; `empty` returns
+        these for no rows.
 
         **Privacy.** Reads the records.
 
-        Raises RecordError if there is no row, or too many, or a block cannot be used.
+        Raises RecordError if there are too many rows, or a block cannot be used.
         """
         source = RowSource(self._blocks, self.n_features, units=self.units)
         source._check = check
         for arrays in self.each(check):
             source.n_rows += arrays[0].shape[0]
             source.empty = [array[:0].copy() for array in arrays if isinstance(array, np.ndarray)]
-        source.n_rows = total_rows([source.n_rows if source.empty else None])
+        source.n_rows = total_rows(source.n_rows)
+        source.empty = source.empty or empty()
         return source
 
     def each(self, check: Callable[..., Arrays]) -> Iterator[Arrays]:
@@ -284,17 +286,14 @@ def _is_empty(X: Any) -> bool:
     return shape[:1] == (0,) if shape is not None else isinstance(X, Sequence) and not X
 
 
-def total_rows(counts: Sequence[int | None]) -> int:
-    """Return the number of rows of all parts; a part without a block returns None.
+def total_rows(*counts: int) -> int:
+    """Return the number of rows of all parts, which may be none: the noise alone is a release.
 
-    Raises RecordError if no part gives a block, or there are too many rows for an exact sum.
+    Raises RecordError if there are too many rows for an exact sum.
     """
-    present = [count for count in counts if count is not None]
-    if not present:
-        raise RecordError("X must have at least one row, got none")
-    if sum(present) > MAX_ROWS:
+    if sum(counts) > MAX_ROWS:
         raise RecordError(f"X must have at most {MAX_ROWS} rows")
-    return sum(present)
+    return sum(counts)
 
 
 _GROUP = "dpinfer.sources"

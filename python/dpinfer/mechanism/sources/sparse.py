@@ -51,7 +51,7 @@ def checked_features(features: SparseFeatures, n_columns: int) -> SparseFeatures
     """Return sparse features, of the right number of finite columns, or refuse them; see :func:`of_matrix`."""
     rows, columns = features.shape
     check_width(columns, n_columns)
-    total_rows([rows or None])
+    total_rows(rows)
     check_finite("X", features.values)
     return features
 

@@ -327,11 +327,15 @@ def _numbers(column: Any) -> Array:
 
 
 def _identities(column: Any) -> Array:
-    """Return an Arrow column of integers or strings, without nulls."""
+    """Return an Arrow column of integers or strings, without nulls; a run checks each by itself."""
     if column.null_count:
         raise RecordError("unit must be known of every row, and is missing in at least one")
     values = _array(column)
-    return values.astype(np.str_) if values.dtype.kind == "O" else values
+    if values.dtype.kind != "O":
+        return values
+    names = np.empty(len(values), dtype=object)
+    names[:] = [item if isinstance(item, (bytes, int)) else str(item) for item in values]
+    return names
 
 
 def _array(column: Any) -> Array:

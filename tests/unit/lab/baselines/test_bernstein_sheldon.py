@@ -215,7 +215,6 @@ def test_models_by_name_and_bounds():
         (ExponentialFamily((0.0, 1.0)), [-1.0]),
         (BinomialFamily(), [np.nan]),
         (BinomialFamily(), [[1.0, 0.0]]),
-        (BinomialFamily(), []),
     ],
 )
 def test_bad_records_are_refused_without_being_quoted(family, X):

@@ -119,9 +119,9 @@ def number(dice, rng, n):
     return np.clip(unit * (values + shift), *bounds), law, bounds, unit, shift
 
 
-def random_table(dice, kind="any", most=50_000):
+def random_table(dice, kind="any", most=50_000, families=FAMILIES):
     """Return a table. `kind`: "factors" alone, or "any" columns and calls."""
-    family = dice.one_of(*FAMILIES)
+    family = dice.one_of(*families)
     n = int(np.exp(dice.real(np.log(500.0), np.log(most))))
     rng = np.random.default_rng(dice.whole(0, 2**31))
     columns, data, traits, terms = {}, {}, [], []

@@ -384,9 +384,14 @@ class SizeShares:
         """E a**4 / (E a**2)**2."""
         return float(np.sum(self.shares * _MIDDLES**4)) / max(self.mean_square**2, 1e-300)
 
-    def fourth(self, bound: float) -> float:
-        """Return E min(a, bound)**4."""
-        return float(np.sum(self.shares * np.minimum(_MIDDLES, bound) ** 4))
+    def fourths(self, bound: float) -> FloatArray:
+        """Return what records of each size add to E min(a, bound)**4, (m + 1,)."""
+        return np.asarray(self.shares * np.minimum(_MIDDLES, bound) ** 4)
+
+    def parts(self, bound: float) -> FloatArray:
+        """Return the part of the records of each size in E min(a, bound)**2, (m + 1,)."""
+        squares = self.shares * np.square(np.minimum(_MIDDLES, bound))
+        return np.asarray(squares / max(float(np.sum(squares)), 1e-300))
 
     def bias(self, bound: float) -> float:
         """Return the largest bias of the mean of a vector of this size, clipped at `bound`: half of E (a - bound)+."""
@@ -396,9 +401,9 @@ class SizeShares:
         """Return half of E (a**2 - bound**2)+."""
         return tuning.TUNING.one_way * float(np.sum(self.shares * np.maximum(np.square(_MIDDLES) - bound**2, 0.0)))
 
-    def square_between(self, near: float, far: float) -> float:
-        """Return E (min(a, far) - near)+**2."""
-        return float(np.sum(self.shares * np.square(np.maximum(np.minimum(_MIDDLES, far) - near, 0.0))))
+    def squares_between(self, near: float, far: float) -> FloatArray:
+        """Return what records of each size add to E (min(a, far) - near)+**2, (m + 1,)."""
+        return np.asarray(self.shares * np.square(np.maximum(np.minimum(_MIDDLES, far) - near, 0.0)))
 
     def kept(self, bound: float) -> float:
         """Return the share of E a**2 that a clip at `bound` keeps, taken for a half where it is less."""

@@ -11,9 +11,10 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer.inference import _native
 from dpinfer.inference.newton import tuning
-from dpinfer.inference.newton.checks import Comparison, compare_centres, compare_widths, declared_sizes, prior_conflict
+from dpinfer.inference.newton.checks import declared_sizes, prior_conflict
 from dpinfer.inference.newton.posterior import MixtureError, mixture_error, theta_of_draws
 from dpinfer.inference.newton.strata import BetweenStrata
+from dpinfer.inference.newton.white import Comparison, compare
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import in_parts
 from dpinfer.inference.posterior.posterior import Posterior
@@ -296,22 +297,15 @@ class _Population:
 
     @cached_property
     def information(self) -> Comparison | None:
-        """White's comparison; None where it was not measured."""
+        """White's comparison; None where it was not measured, or the records determine nothing."""
         if isinstance(self.model, OwnModel) or self.model.survey_weights is not None or self.dependent:
             return None
         change = self._change
-        draws = change @ self.curvatures(_DRAWS, np.random.default_rng(0)) @ change
+        breads = change @ self.curvatures(_DRAWS, np.random.default_rng(0)) @ change
         bread = change @ self.curvatures(1, None)[0] @ change
-        release, sizes, meat = self.release, self.sizes, self.meat[0]
-        if not (isinstance(self.model, LinearRegression) and isinstance(release, PopulationRelease)):
-            return compare_widths(release, sizes, draws, bread, meat, None)
-        widths = compare_widths(release, sizes, draws, bread, meat, common.TUNING.least_level * self.usual_variance)
-        if len(release.localise_scores) < 2:
-            return widths
-        at, weight, _ = self.zero
-        noise = float(np.square(weight) @ np.square(release.score_stddev))
-        centres, distances = compare_centres(release, sizes, at, noise, meat)
-        return replace(widths, centres_pvalue=centres, distances=distances)
+        kept = self.lengths.kept(self.release.bread_bound / self.release.length_unit)
+        matrices = breads, bread, self.meat[0]
+        return compare(self.release, self.model, self.sizes, self.zero[:2], *matrices, kept, self.usual_variance)
 
     @cached_property
     def fit_pvalue(self) -> float:

@@ -94,6 +94,9 @@ class Tuning:
     pair_far: float = 4.0
     pair_ridge: float = 12.0
     level: float = 0.01  # of the check of the population's model; 0.001 to 0.05; not tuned: Responses shows it
+    # few: directions with the information of at most so many records are left out of the check of the population's
+    # model: bread and meat differ there by chance; 5 to 50; Limit (tests/limit/white.py, by hand on gaussian tables)
+    few: float = 20.0
     independent: float = 0.5  # share of the entries of a matrix that vary by themselves; 0.3 to 1; Responses
     shares_error: float = 0.7  # relative, of a variance that is made of shares of sizes; 0.3 to 1; Responses
     biased: float = 1.5  # shift by the clip that is warned of, in sampling errors; 1 to 3; Responses: few such cells

@@ -13,12 +13,23 @@ namespace dpinfer::inference::detail {
 
 inline constexpr double kHeavyTailCount = 16.0;  // with fewer steps the softplus grid would need too many nodes
 inline constexpr double kLargeExponent = 35.0;   // softplus(y) = y to double precision beyond this
+inline constexpr double kPriorReach = 10.0;      // standard deviations within which a normal prior has its mass
+inline constexpr double kFarSlope = 1e4;         // in standard errors: a grid this long has few enough nodes
+inline constexpr double kZeroSlope = 1e-13;      // a slope is 0 where it changes the log density by no more than this
+inline constexpr double kSeamWidth = 2.0;  // in v, of the seam between such slopes and the grid; steps are <= 1 ...
+inline constexpr double kSeamReach = 8.0;  // ... and a normal law of this width is over after so many
 
 inline double softplus(double y) { return y > kLargeExponent ? y : std::log1p(std::exp(y)); }
 inline double softplus_inverse(double b) { return b > kLargeExponent ? b : std::log(std::expm1(b)); }
 inline double log_cosh(double w) {
   const double a = std::abs(w);
   return a + std::log1p(std::exp(-2.0 * a)) - 0.6931471805599453;
+}
+
+// log of the standard normal distribution function.
+inline double log_normal_cdf(double x) {
+  if (x > -30.0) return std::log(0.5 * std::erfc(-0.7071067811865476 * x));
+  return -0.5 * x * x - std::log(-x) - 0.9189385332046727;
 }
 
 struct Peak {
@@ -93,7 +104,15 @@ class Density {
     unit_ = 1.0 / std::sqrt(precision);
     pooled_ = pooled;
     log_hessian_unit_ = std::log(p_.hessian_unit * unit_);
-    if (p_.extra_noise > 0.0 && p_.count < kHeavyTailCount) use_sinh();
+    // A normal prior of v cuts the tails off, where the grid can reach.
+    const bool cut = raw_normal() && std::abs(p_.raw_loc) + kPriorReach * p_.raw_scale < kFarSlope * p_.hessian_unit;
+    if (p_.extra_noise > 0.0 && p_.count < kHeavyTailCount && !cut) use_sinh();
+    if (raw_normal() && !student_tails()) {
+      const double scores = 1.0 + std::abs(p_.slope_score) + std::abs(p_.mean_score) +
+                            (p_.side_count > 0.0 ? p_.side_precision * std::abs(p_.side_score) : 0.0);
+      const double moves = scores * (1.0 + p_.optimum_scale + std::abs(p_.optimum_offset));
+      seam_ = std::log(kZeroSlope * p_.hessian_unit / moves) - kSeamReach * kSeamWidth;
+    }
   }
 
   struct Column {
@@ -134,13 +153,18 @@ class Density {
       const double v = tiny ? log_a : softplus_inverse(a);
       const double ratio = (v - p_.raw_loc) / p_.raw_scale;
       alone += -0.5 * ratio * ratio - (tiny ? log_a : std::log(-std::expm1(-a)));
+      if (has_zero()) alone += log_normal_cdf((v - seam_) / kSeamWidth);
     }
-    if (p_.side_count > 0.0) {
-      const double gap = beta - p_.side_score;
-      const double residual = p_.side_residual + p_.side_precision * gap * gap;
-      alone += p_.extra_noise > 0.0 ? log_marginal_inflation(p_.side_count, residual) : -0.5 * residual;
-    }
-    return {beta, beta * beta, alone};
+    return {beta, beta * beta, alone + side(beta)};
+  }
+
+  // All slopes that are 0 but for rounding, as one column of a grid with this step.  Where a normal prior of v lies
+  // below zero, a = softplus(v) vanishes over a range as wide as the prior; the share of the prior below a soft seam,
+  // phi((v - loc) / scale) Phi((seam - v) / width), has its integral in closed form.
+  Column zero(double step) const {
+    const double below = (seam_ - p_.raw_loc) / std::hypot(p_.raw_scale, kSeamWidth);
+    const double mass = std::log(p_.raw_scale) + 0.9189385332046727 + log_normal_cdf(below);
+    return {0.0, 0.0, mass - log_hessian_unit_ - std::log(step) + side(0.0)};
   }
 
   Row row(double w) const {
@@ -191,6 +215,8 @@ class Density {
 
   bool student_tails() const { return width_ > 0.0; }
 
+  bool has_zero() const { return !std::isnan(seam_); }
+
   // Mean and variance of delta given (beta, nu).
   void optimum(const Column& c, const Row& r, double& mean, double& variance) const {
     const double inverse_scale2 = 1.0 / scale2_;
@@ -200,6 +226,15 @@ class Density {
 
  private:
   bool log_normal() const { return p_.wide_scale <= 0.0 && p_.wide_power <= 0.0; }
+  bool raw_normal() const { return p_.wide_scale <= 0.0 && p_.wide_power > 0.0; }
+
+  // What a second regression says of a slope.
+  double side(double beta) const {
+    if (!(p_.side_count > 0.0)) return 0.0;
+    const double gap = beta - p_.side_score;
+    const double residual = p_.side_residual + p_.side_precision * gap * gap;
+    return p_.extra_noise > 0.0 ? log_marginal_inflation(p_.side_count, residual) : -0.5 * residual;
+  }
 
   // With few steps and unknown noise the slope has Student tails: there log beta = centre + width sinh(y) instead.
   void use_sinh() {
@@ -228,7 +263,8 @@ class Density {
   double pooled_;
   double log_hessian_unit_;
   double centre_ = 0.0;
-  double width_ = 0.0;  // 0: softplus
+  double width_ = 0.0;                                      // 0: softplus
+  double seam_ = std::numeric_limits<double>::quiet_NaN();  // in v: what lies below is `zero`
 };
 
 }  // namespace dpinfer::inference::detail

@@ -119,6 +119,7 @@ void locate(const Density& density, Axis& y_axis, Axis& w_axis) {
 }
 
 struct Table {
+  std::size_t on_grid = 0;  // columns of the grid; the slope 0 has one more behind them
   std::vector<Density::Column> columns;
   std::vector<Density::Row> rows;
   std::vector<double> log_density;  // (rows, columns)
@@ -126,12 +127,14 @@ struct Table {
 };
 
 void fill(const Density& density, const Axis& y_axis, const Axis& w_axis, Table& table) {
-  const std::size_t ny = y_axis.nodes();
+  table.on_grid = y_axis.nodes();
+  const std::size_t ny = table.on_grid + (density.has_zero() ? 1 : 0);
   const std::size_t nw = density.has_inflation() ? w_axis.nodes() : 1;
   table.columns.resize(ny);
   table.rows.resize(nw);
   table.log_density.resize(ny * nw);
-  for (std::size_t i = 0; i < ny; ++i) table.columns[i] = density.column(y_axis.at(i));
+  for (std::size_t i = 0; i < table.on_grid; ++i) table.columns[i] = density.column(y_axis.at(i));
+  if (density.has_zero()) table.columns[table.on_grid] = density.zero(y_axis.step);
   double top = -std::numeric_limits<double>::infinity();
   for (std::size_t r = 0; r < nw; ++r) {
     table.rows[r] = density.row(w_axis.at(r));
@@ -155,7 +158,7 @@ bool widen(const Table& table, bool has_inflation, Axis& y_axis, Axis& w_axis) {
   bool above = false;
   for (std::size_t r = 0; r < nw; ++r) {
     left = left || table.log_density[r * ny] > threshold;
-    right = right || table.log_density[r * ny + ny - 1] > threshold;
+    right = right || table.log_density[r * ny + table.on_grid - 1] > threshold;
   }
   if (has_inflation) {
     for (std::size_t i = 0; i < ny; ++i) {
@@ -186,7 +189,11 @@ void weigh(Table& table, bool half_first_row, double& parity_y, double& parity_w
     std::array<double, 2> row{};
     for (std::size_t i = 0; i < ny; ++i) {
       cells[i] = share * std::exp(cells[i] - table.top);
-      row[i % 2] += cells[i];
+      if (i < table.on_grid) row[i % 2] += cells[i];
+    }
+    // The closed form has no error along this axis.
+    for (std::size_t i = table.on_grid; i < ny; ++i) {
+      for (double& half : row) half += 0.5 * cells[i];
     }
     by_y[0] += row[0];
     by_y[1] += row[1];

@@ -54,6 +54,46 @@ void prior_alone_is_recovered() {
   CHECK(std::abs(2.0 * mean_of(nodes, nodes.slope) / a - 1.0) < 1e-6);
 }
 
+void prior_below_zero_has_its_closed_form() {
+  // A normal prior of v that is a million units wide: a third of it and more lies where a = softplus(v) is 0.
+  for (const double scale : {1e2, 1e4, 1e6}) {
+    for (const double score : {-2.0, 0.0, 1.6, 3.0}) {
+      auto p = problem(score, 0.0);
+      p.wide_scale = 0.0;
+      p.wide_power = 1.0;
+      p.hessian_unit = scale;
+      p.raw_loc = std::abs(score) * scale;
+      p.raw_scale = scale;
+      const auto nodes = collapsed_posterior(p);
+      CHECK(nodes.status == PosteriorStatus::kOk);
+      // By brute force in x = v / scale, where the bend of softplus has a width of 1 / scale.
+      const double step = 0.2 / scale > 1e-4 ? 1e-4 : 2e-5;
+      double below = 0.0;
+      double slope = 0.0;
+      double total = 0.0;
+      for (double x = std::abs(score) - 8.0; x < std::abs(score) + 8.0; x += step) {
+        const double v = x * scale;
+        const double beta = (v > 35.0 ? v : std::log1p(std::exp(v))) / scale;
+        const double s = 1.0 + beta * beta * p.optimum_scale * p.optimum_scale;
+        const double gap = beta - score;
+        const double away = x - std::abs(score);
+        const double weight =
+            std::exp(-0.5 * (gap * gap + std::log(s) + p.mean_score * p.mean_score / s + away * away));
+        total += weight;
+        slope += weight * beta;
+        if (v < -30.0) below += weight;
+      }
+      double zero = 0.0;
+      for (std::size_t i = 0; i < nodes.slope.size(); ++i) {
+        if (nodes.slope[i] * scale < 1e-13) zero += nodes.weight[i];
+      }
+      CHECK(std::abs(mean_of(nodes, nodes.slope) * total / slope - 1.0) < 1e-4);
+      CHECK(std::abs(zero - below / total) < 0.02);
+      CHECK(nodes.slope.size() < 2000);
+    }
+  }
+}
+
 void inflation_finds_the_residual_variance() {
   auto p = problem(50.0, 1.0);
   p.count = 1e6;
@@ -115,6 +155,7 @@ void marginal_inflation_has_a_closed_form() {
 int main() {
   well_identified_slope_is_normal();
   prior_alone_is_recovered();
+  prior_below_zero_has_its_closed_form();
   inflation_finds_the_residual_variance();
   extremes_converge();
   not_a_number_is_reported();

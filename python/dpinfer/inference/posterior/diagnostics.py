@@ -24,6 +24,9 @@ class PosteriorDiagnostics:
         Residual over known noise: 1 when the privacy noise is all there is.
     slope_score : (k,) array, optional
         The Hessian's estimate in standard errors.
+    zero_hessian : (k,) array, optional
+        Posterior probability that the Hessian of each coordinate is 0 in double precision, where its prior reaches
+        below: there the optimum has its prior alone.
     linearity_pvalue : (k,) array, optional
         Of the trend test.
     n_steps_used : int, optional
@@ -87,6 +90,7 @@ class PosteriorDiagnostics:
 
     noise_ratio: FloatArray | None = None
     slope_score: FloatArray | None = None
+    zero_hessian: FloatArray | None = None
     linearity_pvalue: FloatArray | None = None
     n_steps_used: int | None = None
     effective_weight: FloatArray | None = None

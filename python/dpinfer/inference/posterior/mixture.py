@@ -233,7 +233,8 @@ class ThetaMarginals:
         """Return P(theta_index <= theta) for an array theta."""
         weight, mean, variance = self.components(index)
         scale = np.sqrt(np.maximum(variance, np.finfo(float).tiny))
-        return np.asarray(special.ndtr((np.asarray(theta)[..., None] - mean) / scale) @ weight)
+        # Weights sum to 1 but for rounding.
+        return np.clip(special.ndtr((np.asarray(theta)[..., None] - mean) / scale) @ weight, 0.0, 1.0)
 
     def quantile(self, levels: FloatArray) -> FloatArray:
         """Return quantiles by root finding on the distribution function, (levels, n)."""

@@ -171,6 +171,15 @@ def _flags(posterior: "Posterior") -> tuple[tuple[str, ...], tuple[str, ...]]:
             "the trace does not identify the Hessian of some coordinates (flagged): their optimum is wide and leans on "
             "the prior; more steps, a larger learning rate or a better preconditioner would help"
         )
+    if diagnostics.zero_hessian is not None:
+        shares = [f"{share:.0%}" for share in diagnostics.zero_hessian]
+        for text in sorted({*shares} - {"0%"}):
+            _mark(marks, np.array(shares) == text, f"hessian 0 with probability {text}")
+        warnings.append(
+            f"the prior of v, Hessian softplus(v), reaches below zero: {diagnostics.zero_hessian.max():.2g} of the "
+            "posterior of some coordinate, at most, has a Hessian of 0, where the optimum has its prior alone; "
+            "prior='weak' has no such part"
+        )
     if ratio is not None and np.any(ratio > tuning.TUNING.noise_ratio):
         _mark(marks, ratio > tuning.TUNING.noise_ratio, "extra noise")
         warnings.append(

@@ -135,6 +135,9 @@ def solved_posterior(analysis: Analysis, start: BurnIn, coordinates: Coordinates
         hessian_stddev = np.sqrt(hessian_variance)
     else:
         hessian_mean, hessian_stddev = solved.hessian
+    # A slope of so few standard errors moves no number of the posterior.
+    nothing = nodes.hessian <= 1e-12 * nodes.spread_to_nodes(statistics.slope_stderr / release.sample_rate)
+    zero = nodes.expectation(nothing.astype(np.float64))
     verdict = check_statistics(
         statistics, start.linearity_pvalue, coordinates.names, slope_score=coordinates.score
     ).verdict
@@ -156,6 +159,7 @@ def solved_posterior(analysis: Analysis, start: BurnIn, coordinates: Coordinates
             solved.diagnostics,
             noise_ratio=statistics.noise_ratio,
             slope_score=coordinates.score,
+            zero_hessian=zero if np.any(zero > 1e-9) else None,
             linearity_pvalue=start.linearity_pvalue,
             n_steps_used=statistics.count,
             effective_weight=statistics.weight,

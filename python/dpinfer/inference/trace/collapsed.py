@@ -108,6 +108,29 @@ class CollapsedProblems:
         """Whether nu is unknown."""
         return bool(self.columns.extra_noise[0] > 0.0)
 
+    @property
+    def raw_normal(self) -> npt.NDArray[np.bool_]:
+        """Whether the prior is normal in v, with Hessian softplus(v), (k,)."""
+        return np.asarray((self.columns.wide_scale <= 0.0) & (self.columns.wide_power > 0.0))
+
+    def slope(self, y: FloatArray) -> FloatArray:
+        """Return beta at a sampler's variable y (..., k): softplus(y); under a normal prior of v, v standardised by it.
+
+        The tail of softplus(y) towards 0 would be as wide as that prior, in units of 1.
+        """
+        columns, raw = self.columns, self.raw_normal
+        raw_loc, raw_scale = np.where(raw, columns.raw_loc, 0.0), np.where(raw, columns.raw_scale, 1.0)
+        return np.asarray(softplus(raw_loc + raw_scale * y) / np.where(raw, self.hessian_unit, 1.0))
+
+    def start(self, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return a sampler's start and its width, (k,) each, where the likelihood of beta (k,) is about N(beta, 1)."""
+        columns, raw = self.columns, self.raw_normal
+        score = (softplus_inverse(self.hessian_unit * beta) - columns.raw_loc) / columns.raw_scale
+        width = 1.0 / np.hypot(columns.raw_scale / self.hessian_unit, 1.0)
+        # Between the modes of likelihood and prior, by their precisions.
+        start = np.where(raw, score * (1.0 - width**2), softplus_inverse(beta))
+        return start, np.where(raw, width, 1.0)
+
     def log_prior_slope(self, beta: FloatArray) -> FloatArray:
         """Return the log prior density of beta, up to a constant; beta (..., k)."""
         columns = self.columns
@@ -126,27 +149,20 @@ class CollapsedProblems:
         return np.where(wide_scale > 0.0, wide, np.where(power > 0.0, normal, log_normal))
 
     def log_density(self, y: FloatArray, w: FloatArray | float = 0.0) -> FloatArray:
-        """Return the collapsed log density in (y, w), beta = softplus(y), up to a constant; y and w (..., k).
+        """Return the collapsed log density in (y, w), up to a constant; y of :meth:`slope` and w (..., k).
 
         The Jacobians of both variables and the half-Cauchy prior of omega / tau = sinh(w) are in it; the optimum is
         integrated out.
         """
         count, score, residual, mean_score, offset, scale, *_ = self.columns
-        beta = softplus(y)
+        beta, raw = self.slope(y), self.raw_normal
         log_cosh = np.logaddexp(w, -np.asarray(w)) - np.log(2.0)
         nu = np.exp(2.0 * log_cosh)
         spread = nu + (beta * scale) ** 2
         fit = (residual + (beta - score) ** 2) / nu + np.log(spread) + (mean_score - beta * offset) ** 2 / spread
         power = count if self.extra_noise else 0.0
-        return np.asarray(-power * log_cosh - 0.5 * fit + self.log_prior_slope(beta) + y - beta)
-
-    def joint_log_density(self, delta: FloatArray, beta: FloatArray, nu: FloatArray) -> FloatArray:
-        """Return log p(trace, delta, beta, nu), density in (delta, beta, omega), up to a constant; all (..., k)."""
-        count, score, residual, mean_score, offset, scale, *_ = self.columns
-        fit = (residual + (beta - score) ** 2 + (mean_score + beta * delta) ** 2) / nu
-        prior = ((delta + offset) / scale) ** 2
-        noise = (0.5 * count + 1.0) * np.log(nu) if self.extra_noise else 0.0
-        return np.asarray(-0.5 * (fit + prior) - noise + self.log_prior_slope(beta))
+        prior = -0.5 * y**2 if np.all(raw) else np.where(raw, -0.5 * y**2, self.log_prior_slope(beta) + y - beta)
+        return np.asarray(-power * log_cosh - 0.5 * fit + prior)
 
 
 @dataclass(frozen=True)
@@ -213,12 +229,29 @@ def collapsed_nodes(problems: CollapsedProblems, names: tuple[str, ...], *, n_th
     """
     nodes, solved = solved_nodes(problems, n_threads=n_threads)
     if not np.all(solved):
-        name = names[int(np.argmin(solved))]
+        index = int(np.argmin(solved))
         raise NumericalError(
-            f"the quadrature over the Hessian of {name!r} did not converge: its prior and its trace contradict each "
-            "other beyond what double precision resolves"
+            f"the quadrature over the Hessian of {names[index]!r} did not converge: {_cause(problems, index)}"
         )
     return nodes
+
+
+def _cause(problems: CollapsedProblems, index: int) -> str:
+    """Say why a quadrature failed."""
+    row = ProblemColumns(*problems.table[index])
+    if not np.all(np.isfinite(problems.table[index])):
+        return "the sums of its trace, or its prior, are beyond double precision"
+    if row.wide_scale <= 0.0 < row.wide_power:
+        likely = problems.hessian_unit[index] * row.slope_score
+        apart = (softplus(row.raw_loc) - likely) / np.hypot(problems.hessian_unit[index], row.raw_scale)
+        return (
+            f"its prior is {abs(apart):.3g} standard errors away from the trace's Hessian, or too narrow beside it; "
+            "widen raw_hessian_scale of the prior, or use prior='weak'"
+        )
+    return (
+        f"with {row.n_steps:.0f} steps and a Hessian of {row.slope_score:.3g} standard errors its posterior spans too "
+        "many orders of magnitude; run more steps, or shorten burn_in"
+    )
 
 
 def solved_nodes(problems: CollapsedProblems, *, n_threads: int = 0) -> tuple[Nodes, npt.NDArray[np.bool_]]:

@@ -1,6 +1,5 @@
 """Laplace's approximation of the trace posterior: one joint Gaussian per coordinate at the mode."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -12,8 +11,8 @@ from dpinfer.inference.posterior.mixture import HERMITE_NODES
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
 from dpinfer.models.base import gauss_hermite, sigmoid, softplus, softplus_inverse
 
-_RELATIVE_STEP = 1e-2  # of central differences, relative to the posterior's width: error of order 1e-4
-_NEWTON_STEPS = 200  # damped steps converge in tens: tolerance
+_NEWTON_STEPS = 300  # damped steps converge in tens; at a bend of softplus in a hundred: tolerance
+_SETTLED = 1e-6  # of the last step, in widths of the posterior: tolerance
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class LaplacePosterior:
 
 def laplace_posterior(
     problems: CollapsedProblems,
-    nodes: Nodes,  # exact quadrature nodes, for the start and the step sizes
+    nodes: Nodes,  # exact quadrature nodes, for the start
     names: tuple[str, ...],
 ) -> LaplacePosterior:
     """Find the joint mode of (optimum, v[, log omega**2]) and the curvature there.
@@ -68,93 +67,126 @@ def laplace_posterior(
     NA-DPVI (2025), appendix C, eqs. A4-A5, with Newton's method instead of Adam.  The density is with respect to the
     unconstrained variables, so the Jacobians of softplus and exp are part of it.
     """
-    k = problems.spread.shape[0]
     unit = problems.hessian_unit
-
-    def density(x: FloatArray) -> FloatArray:
-        hessian = softplus(x[..., 1])
-        value = np.log(sigmoid(x[..., 1]))
-        nu = np.ones_like(hessian)
-        if problems.extra_noise:
-            nu = 1.0 + np.exp(x[..., 2])
-            value = value + 0.5 * x[..., 2]
-        return np.asarray(value + problems.joint_log_density(x[..., 0], hessian / unit, nu))
-
-    width = 3 if problems.extra_noise else 2
-    start, scale = np.empty((k, width)), np.empty((k, width))
-    centre = nodes.spread_to_nodes(problems.position_mean)
-    spread = nodes.spread_to_nodes(problems.spread)
-    columns = [(nodes.mean - centre) / spread, softplus_inverse(np.maximum(nodes.hessian, TINY))]
+    centre, spread = nodes.spread_to_nodes(problems.position_mean), nodes.spread_to_nodes(problems.spread)
+    positive = np.maximum(nodes.hessian, TINY)
+    columns = [(nodes.mean - centre) / spread, softplus_inverse(positive)]
     if problems.extra_noise:
         columns.append(np.log(np.maximum(nodes.inflation - 1.0, 1e-12)))
-    for index, column in enumerate(columns):
-        mean = nodes.expectation(column)
-        variance = nodes.expectation((column - nodes.spread_to_nodes(mean)) ** 2)
-        if index == 0:
-            variance = variance + nodes.expectation(nodes.variance) / problems.spread**2
-        start[:, index] = mean
-        scale[:, index] = np.sqrt(np.maximum(variance, 1e-300))
-    heaviest = np.array([low + np.argmax(nodes.weight[low:high]) for low, high in pairwise(nodes.offsets)])
-    start[:, 0] = columns[0][heaviest]
-    start[:, 1] = columns[1][heaviest]
-    mode, hessian = _climb(density, start, scale, names)
-    covariance = np.linalg.inv(-hessian)
-    stretch = np.ones((k, width))
+    # A node's weight as a density of v: nodes are equally spaced in y, softplus(y) = Hessian / unit.
+    bend = np.log(-np.expm1(-positive)) - np.log(-np.expm1(-positive / nodes.spread_to_nodes(unit)))
+    density = np.log(np.maximum(nodes.weight, TINY)) + bend
+    density = np.where(nodes.hessian > 0.0, density, -np.inf)
+    heaviest = [low + int(np.argmax(density[low:high])) for low, high in pairwise(nodes.offsets)]
+    start = np.stack([column[heaviest] for column in columns], axis=1)
+    # All of the posterior may lie where the Hessian is 0: there it is the prior of v.
+    start[:, 1] = np.where(np.isneginf(density[heaviest]), problems.columns.raw_loc, start[:, 1])
+    joint = JointDensity(problems)
+    x, hessian = _climb(joint, start, names)
+    stretch = np.ones_like(x)
     stretch[:, 0] = problems.spread
-    mean = mode * stretch
+    mean = x * stretch
     mean[:, 0] += problems.position_mean
+    covariance = np.linalg.inv(-hessian)
     return LaplacePosterior(mean, covariance * stretch[:, :, None] * stretch[:, None, :])
 
 
-def _climb(
-    density: Callable[[FloatArray], FloatArray], start: FloatArray, scale: FloatArray, names: tuple[str, ...]
-) -> tuple[FloatArray, FloatArray]:
-    """Damped Newton on all coordinates at once, with central differences at steps of a hundredth of the spread."""
-    step = _RELATIVE_STEP * scale
+@dataclass(frozen=True)
+class JointDensity:
+    """Log density of (delta, v[, log(omega**2 / tau**2)]) per coordinate, and its first two derivatives."""
+
+    problems: CollapsedProblems
+
+    def __call__(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return value (k,), gradient (k, width) and Hessian (k, width, width) at x (k, width)."""
+        count, score, residual, mean_score, offset, scale, *_ = self.problems.columns
+        delta, v = x[:, 0], x[:, 1]
+        rise = sigmoid(v) / self.problems.hessian_unit
+        bend = rise * sigmoid(-v)
+        beta = softplus(v) / self.problems.hessian_unit
+        ratio = np.exp(x[:, 2]) if self.problems.extra_noise else np.zeros_like(v)
+        nu = 1.0 + ratio
+        off, level = beta - score, mean_score + beta * delta
+        fit = (residual + off**2 + level**2) / nu
+        prior, prior_rise, prior_bend = self._prior(v)
+        value = -0.5 * (fit + ((delta + offset) / scale) ** 2) + prior
+        by_beta = -(off + level * delta) / nu
+        by_both = -(level + beta * delta) / nu
+        gradient, hessian = np.empty_like(x), np.empty((*x.shape, x.shape[1]))
+        gradient[:, 0] = -beta * level / nu - (delta + offset) / scale**2
+        gradient[:, 1] = by_beta * rise + prior_rise
+        hessian[:, 0, 0] = -(beta**2) / nu - scale**-2.0
+        hessian[:, 0, 1] = hessian[:, 1, 0] = by_both * rise
+        hessian[:, 1, 1] = -(1.0 + delta**2) / nu * rise**2 + by_beta * bend + prior_bend
+        if self.problems.extra_noise:
+            # The half-Cauchy prior of omega, and the Jacobian of log omega**2.
+            share, power = ratio / nu, 0.5 * count + 1.0
+            value = value - power * np.log(nu) + 0.5 * x[:, 2]
+            gradient[:, 2] = (0.5 * fit - power) * share + 0.5
+            hessian[:, 0, 2] = hessian[:, 2, 0] = beta * level / nu * share
+            hessian[:, 1, 2] = hessian[:, 2, 1] = -by_beta * share * rise
+            hessian[:, 2, 2] = (0.5 * fit * (1.0 - 2.0 * share) - power * (1.0 - share)) * share
+        return value, gradient, hessian
+
+    def _prior(self, v: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the log prior density of v and its first two derivatives, (k,) each."""
+        columns = self.problems.columns
+        loc, scale = columns.raw_loc, columns.raw_scale
+        score = (v - loc) / scale
+        hessian = np.maximum(softplus(v), TINY)
+        down = sigmoid(-v)
+        relative = sigmoid(v) / hessian  # of the Hessian's logarithm in v
+        relative_bend = relative * (down - relative)
+        log_score = (np.log(hessian) - loc) / scale
+        wide = np.where(columns.wide_scale > 0.0, columns.wide_scale, 1.0)
+        power, size = columns.wide_power - 1.0, (hessian / (wide * self.problems.hessian_unit)) ** 2
+        log_rise = np.log(np.maximum(sigmoid(v), TINY))
+        kinds = [
+            (-0.5 * score**2, -score / scale, -(scale**-2.0) + 0.0 * v),
+            (
+                -0.5 * log_score**2 - np.log(hessian) + log_rise,
+                -(log_score / scale + 1.0) * relative + down,
+                -((relative / scale) ** 2) - (log_score / scale + 1.0) * relative_bend - down * sigmoid(v),
+            ),
+            (
+                power * np.log(hessian) - 0.5 * size + log_rise,
+                (power - size) * relative + down,
+                (power - size) * relative_bend - 2.0 * size * relative**2 - down * sigmoid(v),
+            ),
+        ]
+        raw, log = self.problems.raw_normal, columns.wide_scale <= 0.0
+        chosen = np.where(raw, kinds[0], np.where(log, kinds[1], kinds[2]))
+        return chosen[0], chosen[1], chosen[2]
+
+
+@np.errstate(over="ignore", invalid="ignore")  # a step too far is not taken
+def _climb(joint: JointDensity, start: FloatArray, names: tuple[str, ...]) -> tuple[FloatArray, FloatArray]:
+    """Return the mode of every coordinate and the Hessian there, by damped Newton steps of all coordinates at once."""
     x, damping = start.copy(), np.full(start.shape[0], 1e-3)
-    value = density(x)
-    # Differences cannot locate a mode better than this share of a standard deviation.
-    tolerance = 1e-4
+    value, gradient, hessian = joint(x)
+    settled = np.zeros(start.shape[0], dtype=bool)
     for _ in range(_NEWTON_STEPS):
-        gradient, hessian = _differences(density, x, value, step)
-        # In units of the spread, so that damping means the same for every variable.
-        scaled = -hessian * scale[:, :, None] * scale[:, None, :]
-        eigenvalues, vectors = np.linalg.eigh(scaled)
-        safe = np.maximum(np.abs(eigenvalues), 1e-3) + damping[:, None]
+        # In units of the diagonal's widths, so that damping means the same for every variable.
+        scale = 1.0 / np.sqrt(np.maximum(np.abs(np.einsum("kii->ki", hessian)), TINY))
+        eigenvalues, vectors = np.linalg.eigh(-hessian * scale[:, :, None] * scale[:, None, :])
+        safe = np.maximum(np.abs(eigenvalues), 1e-6) + damping[:, None]
         push = np.einsum("kij,kj->ki", vectors, np.einsum("kji,kj->ki", vectors, gradient * scale) / safe)
         push *= np.minimum(1.0, 3.0 / np.maximum(np.linalg.norm(push, axis=1), 1e-300))[:, None]
         candidate = x + push * scale
-        candidate_value = density(candidate)
-        better = candidate_value >= value
+        at, slope, curvature = joint(candidate)
+        better = at >= value
         x = np.where(better[:, None], candidate, x)
-        value = np.where(better, candidate_value, value)
+        value = np.where(better, at, value)
+        gradient = np.where(better[:, None], slope, gradient)
+        hessian = np.where(better[:, None, None], curvature, hessian)
         damping = np.where(better, damping * 0.1, damping * 10.0 + 1e-6)
-        small = np.max(np.abs(push), axis=1) < tolerance
-        if np.all(small | (~better & (damping > 1e6))):
+        settled = np.max(np.abs(push), axis=1) < _SETTLED
+        if np.all(settled):
             break
-    _, hessian = _differences(density, x, value, step)
-    definite = np.linalg.eigvalsh(-hessian * scale[:, :, None] * scale[:, None, :])[:, 0] > 1e-6
-    if not np.all(definite & np.isfinite(value)):
-        name = names[int(np.argmin(definite & np.isfinite(value)))]
+    scale = 1.0 / np.sqrt(np.maximum(np.abs(np.einsum("kii->ki", hessian)), TINY))
+    definite = np.linalg.eigvalsh(-hessian * scale[:, :, None] * scale[:, None, :])[:, 0] > 1e-9
+    found = definite & settled & np.isfinite(value)
+    if not np.all(found):
+        name = names[int(np.argmin(found))]
         raise NumericalError(f"the trace posterior of {name!r} has no interior mode; use approximation='exact'")
     return x, hessian
-
-
-def _differences(
-    density: Callable[[FloatArray], FloatArray], x: FloatArray, value: FloatArray, step: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    k, width = x.shape
-    gradient, hessian = np.empty((k, width)), np.empty((k, width, width))
-    for i in range(width):
-        move = np.zeros_like(x)
-        move[:, i] = step[:, i]
-        high, low = density(x + move), density(x - move)
-        gradient[:, i] = (high - low) / (2.0 * step[:, i])
-        hessian[:, i, i] = (high - 2.0 * value + low) / step[:, i] ** 2
-        for j in range(i):
-            other = np.zeros_like(x)
-            other[:, j] = step[:, j]
-            mixed = density(x + move + other) - density(x + move - other)
-            mixed = mixed - density(x - move + other) + density(x - move - other)
-            hessian[:, i, j] = hessian[:, j, i] = mixed / (4.0 * step[:, i] * step[:, j])
-    return gradient, hessian

@@ -14,6 +14,8 @@ from dpinfer.models.base import softplus_inverse
 PRIORS = ("weak", "model", "empirical")
 
 _LOWEST_RAW = -500.0  # softplus of it, exp(-500), is still a normal double
+_ZERO_RAW = -37.0  # softplus of it is 0 beside 1 in double precision
+_WHOLE = 6.0  # standard deviations beyond which a normal law has a billionth of its mass
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class TracePrior:
     raw_hessian_loc : float or (k,) array
         Prior mean of v, at least -500; the Hessian of the full-data loss is softplus(v).
     raw_hessian_scale : float or (k,) array
-        Prior standard deviation of v, positive.
+        Prior standard deviation of v, positive.  A prior that lies wholly below -37 is refused: its Hessian is 0.
 
     Examples
     --------
@@ -56,6 +58,12 @@ class TracePrior:
             if name == "raw_hessian_loc" and not np.all(value >= _LOWEST_RAW):
                 raise ValueError(f"{name} must be at least {_LOWEST_RAW:g}")
             object.__setattr__(self, name, value)
+        highest = np.asarray(self.raw_hessian_loc) + _WHOLE * np.asarray(self.raw_hessian_scale)
+        if not np.all(highest > _ZERO_RAW):
+            raise ValueError(
+                "raw_hessian_loc and raw_hessian_scale must leave v some mass above zero: below "
+                f"{_ZERO_RAW:g} the Hessian softplus(v) is 0; raise raw_hessian_loc or raw_hessian_scale"
+            )
 
     def broadcast(self, width: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Return the four fields with shape (width,)."""
@@ -131,7 +139,9 @@ def coordinate_priors(
 
     "empirical": NA-DPVI (2025), H.3: optimum ~ N(mean position, 1); v ~ N(abs(S_xg) / (kappa S_xx),
     tau**2 / (kappa**2 S_xx)); the paper prints the last without its square root as a standard deviation.  It uses the
-    trace twice and presumes that the Hessian is large against 1 (then softplus(v) = v).
+    trace twice and presumes that the Hessian is large against 1 (then softplus(v) = v).  Where the slope is not
+    identified much of it lies below zero: there the Hessian is 0, and the optimum has its own prior
+    (`diagnostics.zero_hessian` of the posterior).
     """
     width = statistics.weight.shape[0]
     zero = np.zeros(width)

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer.errors import NumericalError
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
-from dpinfer.models.base import softplus, softplus_inverse
 
 __all__ = ["emcee_nodes", "nodes_from_draws"]
 
@@ -162,9 +161,9 @@ def emcee_nodes(
 
     Notes
     -----
-    Samples the density that ``approximation="exact"`` integrates, in y and w with kappa a = se softplus(y) and
-    1 + omega**2 / tau**2 = cosh(w)**2.  Foreman-Mackey et al. (2013); the coordinates are independent, so each has its
-    own ensemble and its own acceptance.
+    Samples the density that ``approximation="exact"`` integrates, in y and w with kappa a = se softplus(y), or, under a
+    normal prior of v, in v standardised by it, and 1 + omega**2 / tau**2 = cosh(w)**2.  Foreman-Mackey et al. (2013);
+    the coordinates are independent, so each has its own ensemble and its own acceptance.
     """
     k = problems.spread.shape[0]
     dims = 2 if problems.extra_noise else 1
@@ -175,7 +174,8 @@ def emcee_nodes(
     # The mode of the slope under a flat prior proportional to it: positive for any sign of the estimate.
     likely = 0.5 * (score + np.hypot(score, 2.0))
     likely = np.where(score > 0.0, likely, 2.0 / (np.hypot(score, 2.0) - score))
-    start[..., 0] = softplus_inverse(likely) + 0.5 * rng.standard_normal((n_walkers, k))
+    likely, width = problems.start(likely)
+    start[..., 0] = likely + 0.5 * width * rng.standard_normal((n_walkers, k))
     if dims == 2:
         ratio = np.maximum(1.0, columns.residual / columns.n_steps)
         jitter = 0.3 * columns.n_steps**-0.25 * np.abs(rng.standard_normal((n_walkers, k)))
@@ -197,10 +197,10 @@ def emcee_nodes(
         name = names[int(np.argmin(good))]
         raise NumericalError(
             f"emcee did not converge for {name!r}: its autocorrelation time is {autocorrelation.max():.0f} steps and "
-            f"n_samples is {n_samples}; raise n_samples, or use approximation='exact'"
+            f"n_samples is {n_samples}; raise n_samples"
         )
     thin = -(-n_samples * n_walkers // _KEPT_DRAWS)
     # One walker after the other: a Monte Carlo error comes from the correlation of successive draws.
     thinned = chain[::thin].swapaxes(0, 1).reshape(-1, k, dims)
     nu = np.cosh(thinned[..., 1]) ** 2 if dims == 2 else np.ones(thinned.shape[:2])
-    return nodes_from_draws(problems, softplus(thinned[..., 0]), nu), autocorrelation
+    return nodes_from_draws(problems, problems.slope(thinned[..., 0]), nu), autocorrelation

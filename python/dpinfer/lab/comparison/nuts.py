@@ -8,7 +8,6 @@ from dpinfer._arrays import FloatArray
 from dpinfer.errors import BackendUnavailableError, NumericalError
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
 from dpinfer.lab.comparison.ensemble import nodes_from_draws
-from dpinfer.models.base import softplus, softplus_inverse
 
 __all__ = ["nuts_nodes"]
 
@@ -69,8 +68,8 @@ def nuts_nodes(
 
     Notes
     -----
-    NA-DPVI (2025), eq. 20 with A = diag(softplus(v)) and H.3; Hoffman and Gelman (2014).  Variables are standardised by
-    an affine map of the optimum and by kappa a = se softplus(y); the density is the same.
+    NA-DPVI (2025), eq. 20 with A = diag(softplus(v)) and H.3; Hoffman and Gelman (2014).  The optimum and, under a
+    normal prior, v are standardised by an affine map; else kappa a = se softplus(y).  The density is the same.
     """
     try:
         import jax
@@ -87,21 +86,21 @@ def nuts_nodes(
     score, offset, scale = columns.slope_score, columns.optimum_offset, columns.optimum_scale
     unit = problems.hessian_unit
 
-    def log_prior(beta: Any) -> Any:
-        hessian = unit * beta
-        large = hessian > 35.0
-        raw = jnp.where(large, hessian, jnp.log(jnp.expm1(jnp.where(large, 1.0, hessian))))
-        normal = -0.5 * ((raw - columns.raw_loc) / columns.raw_scale) ** 2 - jnp.log(-jnp.expm1(-hessian))
-        wide_scale = columns.wide_scale
-        wide = (columns.wide_power - 1.0) * jnp.log(beta)
-        wide = wide - 0.5 * (beta / np.where(wide_scale > 0.0, wide_scale, 1.0)) ** 2
-        return jnp.where(wide_scale > 0.0, wide, normal)
+    raw_normal = bool(np.all(problems.raw_normal))
+    raw_loc, raw_scale = columns.raw_loc, columns.raw_scale
+    wide_scale, power = np.where(columns.wide_scale > 0.0, columns.wide_scale, 1.0), columns.wide_power
 
     def model(x: Any, g: Any, tau: Any) -> None:
         delta = numpyro.sample("delta", dist.Normal(-offset, scale))
-        y = numpyro.sample("y", dist.ImproperUniform(dist.constraints.real, (), (k,)))
-        beta = jax.nn.softplus(y)
-        numpyro.factor("slope_prior", jnp.sum(log_prior(beta) + jax.nn.log_sigmoid(y)))
+        if raw_normal:
+            # The paper's own variable, standardised.
+            y = numpyro.sample("y", dist.Normal(np.zeros(k), 1.0))
+            beta = jax.nn.softplus(raw_loc + raw_scale * y) / unit
+        else:
+            y = numpyro.sample("y", dist.ImproperUniform(dist.constraints.real, (), (k,)))
+            beta = jax.nn.softplus(y)
+            prior = (power - 1.0) * jnp.log(beta) - 0.5 * (beta / wide_scale) ** 2
+            numpyro.factor("slope_prior", jnp.sum(prior + jax.nn.log_sigmoid(y)))
         stddev = tau
         if problems.extra_noise:
             omega = numpyro.sample("omega", dist.HalfCauchy(np.ones(k)))
@@ -111,7 +110,7 @@ def nuts_nodes(
 
     enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
     likely = np.where(score > 0.0, 0.5 * (score + np.hypot(score, 2.0)), 2.0 / (np.hypot(score, 2.0) - score))
-    initial = {"delta": -columns.mean_score * likely / (likely**2 + scale**-2.0), "y": softplus_inverse(likely)}
+    initial = {"delta": -columns.mean_score * likely / (likely**2 + scale**-2.0), "y": problems.start(likely)[0]}
     if problems.extra_noise:
         initial["omega"] = np.sqrt(np.maximum(columns.residual / columns.n_steps - 1.0, 0.0)) + columns.n_steps**-0.25
     with enable_x64(True):
@@ -126,8 +125,7 @@ def nuts_nodes(
     if check_convergence and not np.all(good):
         name = names[int(np.argmin(good))]
         raise NumericalError(
-            f"NUTS did not converge for {name!r} (split R-hat {rhat.max():.3f}); raise n_warmup and n_samples, or use "
-            "approximation='exact'"
+            f"NUTS did not converge for {name!r} (split R-hat {rhat.max():.3f}); raise n_warmup and n_samples"
         )
     nu = 1.0 + draws["omega"] ** 2 if problems.extra_noise else np.ones_like(draws["y"])
-    return nodes_from_draws(problems, softplus(draws["y"]), nu), rhat
+    return nodes_from_draws(problems, problems.slope(draws["y"]), nu), rhat

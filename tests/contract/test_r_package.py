@@ -1,7 +1,8 @@
-"""The R package, where R is found: its tests, and 50 releases that are read in R alone, compared bit by bit."""
+"""The R package, where R is found: its tests, vignettes and pages, and 50 releases read in R alone, bit by bit."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,9 +14,10 @@ from tests.reference.release_certificates import honest_release
 
 import dpinfer
 
-PACKAGE = Path(__file__).parents[2] / "r" / "dpinfer"
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "r" / "dpinfer"
 FILES = Path(__file__).parents[1] / "golden" / "files"
-NEEDED = ("generics", "jsonlite", "reticulate", "testthat")
+NEEDED = ("generics", "jsonlite", "nlme", "reticulate", "testthat")
 # Every number of a release, with its place, in hexadecimal digits: integers and doubles alike.
 DUMP = """
 library(dpinfer)
@@ -110,3 +112,51 @@ def test_the_package_passes_its_tests(library):
     # One of the suggested packages may be missing; nothing else is left out.
     reasons = [line for line in done.stdout.splitlines() if "Reason:" in line]
     assert [line for line in reasons if not line.endswith(" cannot be loaded")] == []
+
+
+@pytest.mark.parametrize("name", ["ten-tasks", "survey-and-mixed-models"])
+def test_the_code_of_a_vignette_runs(library, tmp_path, name):
+    pytest.importorskip("formulaic")
+    query = "cat(requireNamespace('knitr', quietly = TRUE))"
+    if subprocess.run(["Rscript", "-e", query], capture_output=True, text=True).stdout != "TRUE":
+        pytest.skip("R lacks knitr")
+    page = tmp_path / "page.md"
+    script = f"knitr::knit({str(PACKAGE / 'vignettes' / f'{name}.Rmd')!r}, {str(page)!r}, quiet = TRUE)"
+    command = ["Rscript", "-e", script]
+    done = subprocess.run(command, env=environment(library), cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    text = page.read_text(encoding="utf-8")
+    assert len(re.findall(r"^## \d+\. ", text, re.MULTILINE)) == 10
+    assert "-differentially private with respect to" in text
+    # Chunks that show a refusal are marked; elsewhere knitting stops at an error, and nothing else warns.
+    assert "Warning" not in text
+    source = (PACKAGE / "vignettes" / f"{name}.Rmd").read_text(encoding="utf-8")
+    assert len(re.findall("^#> Error", text, re.MULTILINE)) == source.count("error = TRUE")
+
+
+@pytest.mark.parametrize("page", ["docs/r.md", "README.md"])
+def test_the_blocks_of_a_page_run_as_they_stand(library, tmp_path, page):
+    pytest.importorskip("formulaic")
+    blocks = re.findall(r"^```r\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert blocks
+    if page == "README.md":
+        # The table of the README is the reader's: here the one of the page.
+        (table,) = re.findall(r"^set\.seed.*?(?=^schema)", (ROOT / "docs/r.md").read_text(), re.MULTILINE | re.DOTALL)
+        blocks.insert(0, table)
+    script = tmp_path / "page.R"
+    script.write_text("options(warn = 2)\n" + "\n".join(blocks), encoding="utf-8")
+    command = ["Rscript", str(script)]
+    done = subprocess.run(command, env=environment(library), cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "-differentially private with respect to" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_check_of_r_finds_nothing(library, tmp_path):
+    subprocess.run(["R", "CMD", "build", str(PACKAGE)], env=environment(library), cwd=tmp_path, check=True)
+    (built,) = tmp_path.glob("dpinfer_*.tar.gz")
+    told = environment(library) | {"_R_CHECK_FORCE_SUGGESTS_": "false"}
+    command = ["R", "CMD", "check", "--no-manual", built.name]
+    done = subprocess.run(command, env=told, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert not re.search(r"^Status:.*(ERROR|WARNING)", done.stdout, re.MULTILINE), done.stdout[-3000:]

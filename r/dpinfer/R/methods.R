@@ -4,8 +4,8 @@
 #'
 #' @param object,x A fit of [dp_glm()].
 #' @param parm Names or places of coefficients, by default all.
-#' @param level,conf.level Of the equal-tailed intervals.
-#' @param exp,exponentiate Odds or rate ratios instead of coefficients.
+#' @param level Of the equal-tailed intervals.
+#' @param exp Odds or rate ratios instead of coefficients.
 #' @param newdata A data frame of the caller's own points.
 #' @param type `"response"`, a mean, a probability or a rate, or `"link"`. Unlike in [predict.glm()] the response is
 #'   the default.
@@ -16,7 +16,6 @@
 #' @param scope Terms to drop, by default each that no interaction holds.
 #' @param formula. Changes of the formula, as for [update()]: `. ~ . - job`.
 #' @param evaluate Whether to run the changed call, or to return it.
-#' @param conf.int Whether to give intervals.
 #' @param digits Significant digits.
 #' @param n Number of independent draws.
 #' @param ... For `update()`, changed arguments of [dp_glm()]; for `anova()`, fits of nested formulas. Else not used.

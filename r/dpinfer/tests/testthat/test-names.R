@@ -4,7 +4,8 @@ people <- local({
   set.seed(4)
   size <- 3000
   rows <- data.frame(age = runif(size, 18, 80), hours = runif(size, 10, 60), member = sample(c(TRUE, FALSE), size, TRUE))
-  rows$job <- factor(sample(c("clerk", "cook", "nurse: ICU", "T.a [b]"), size, TRUE))
+  jobs <- c("clerk", "cook", "nurse: ICU", "T.a [b]")
+  rows$job <- factor(sample(jobs, size, TRUE), jobs)
   rows$site <- sample(c("a", "b", "c"), size, TRUE)
   rows[["my hours"]] <- rows$hours
   rows$a.b <- rows$age

@@ -104,6 +104,7 @@ as_tibble <- function(table) {
 #' @exportS3Method posterior::as_draws_df
 as_draws_df.dp_glm <- function(x, n = 4000, ...) {
   found <- ask("draws", fit = handle(x), n = check_number(n, "n"))
-  names <- list(NULL, shown_name(found$names, x$words))
-  posterior::as_draws_df(posterior::as_draws_matrix(structure(found$draws, dimnames = names)))
+  names <- shown_name(found$names, x$words)
+  drawn <- structure(found$draws, dimnames = list(NULL, names))[, in_order(names, x$words)]
+  posterior::as_draws_df(posterior::as_draws_matrix(drawn))
 }

@@ -55,7 +55,9 @@ test_that("each value is read by itself, whatever its class", {
   expect_identical(sent(c(TRUE, NA), "x"), c("true", NA))
   expect_identical(sent(I(1:2), "x"), c(1, 2))
   expect_identical(sent(structure(1, label = "Age", class = c("labelled", "numeric")), "x"), 1)
-  expect_identical(sent(c("\xff", "fine"), "x"), c(NA, "fine"))
+  if (l10n_info()[["UTF-8"]]) {
+    expect_identical(sent(c("\xff", "fine"), "x"), c(NA, "fine"))
+  }
   expect_identical(sent(structure("a", class = "noquote"), "x"), "a")
   expect_identical(sent(ordered("low", c("low", "high")), "x"), "low")
   latin <- "caf\xe9"

@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[2]
         "fit FILE --bounds-from-data --target COL --epsilon 1 --delta 1e-5 --out DIR --n-records 100 --sample-rate 0.2",
         "fit FILE --schema S --epsilon 1 --delta 1e-5 --out D --steps 10 --max-grad-norm 2 --method laplace --test F",
         "fit FILE --schema S --epsilon 1 --delta 1e-5 --out D --method dpvi --approximation laplace",
+        "schema FILE",
+        "schema FILE --out SCHEMA.toml --blank --delimiter ;",
         "check FILE --schema SCHEMA.toml",
         "check FILE --schema SCHEMA.toml --json --show-values",
         "posterior RELEASE",
@@ -59,7 +61,20 @@ def test_entry_point_is_the_one_declared():
 
 def test_every_option_has_help_or_a_clear_name():
     actions = [action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)]
-    verbs = ["demo", "check", "fit", "posterior", "plan", "account", "coverage", "audit", "ledger", "site", "silos"]
+    verbs = [
+        "demo",
+        "schema",
+        "check",
+        "fit",
+        "posterior",
+        "plan",
+        "account",
+        "coverage",
+        "audit",
+        "ledger",
+        "site",
+        "silos",
+    ]
     assert list(actions[0].choices) == verbs
     for parser in actions[0].choices.values():
         assert parser.description

@@ -66,7 +66,7 @@ READ_WITHOUT_PRIVACY = {
 VERBS_WITHOUT_RECORDS = {"account", "audit", "coverage", "demo", "ledger", "plan", "posterior", "silos"}
 VERBS_OF_SITES = {"site"}  # what a site sends is looked at in tests/unit/silos
 # Not private, and their first line says so.
-VERBS_FOR_THE_CURATOR = {"check"}
+VERBS_FOR_THE_CURATOR = {"check", "schema"}
 OPTIONS_NOT_REPLAYED = {
     "--help": "reads nothing",
     "--refund-refused": "leaks, and says so",

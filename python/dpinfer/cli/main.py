@@ -23,7 +23,20 @@ from dpinfer.cli.arguments import (
 from dpinfer.errors import BudgetExceededError, DpinferError, LedgerError, LedgerFormatError, NumericalError, SiloError
 
 # Each verb is a module of this package.
-VERBS = ("demo", "check", "fit", "posterior", "plan", "account", "coverage", "audit", "ledger", "site", "silos")
+VERBS = (
+    "demo",
+    "schema",
+    "check",
+    "fit",
+    "posterior",
+    "plan",
+    "account",
+    "coverage",
+    "audit",
+    "ledger",
+    "site",
+    "silos",
+)
 
 
 def build_parser(verbs: Sequence[str] = VERBS) -> OneLineParser:

@@ -120,7 +120,7 @@ def check_header(
     header = read_header(path, delimiter=delimiter)
     _check_header(path, header, header if names is None else names, delimiter)
     if used and is_parquet(path):
-        refuse_column_types("the file", _parquet_types(Path(path)), used)
+        refuse_column_types("the file", parquet_types(Path(path)), used)
 
 
 def read_header(path: str | os.PathLike[str], *, delimiter: str) -> list[Any]:
@@ -399,7 +399,7 @@ def _parquet_table(path: Path) -> Iterator[tuple[Any, tuple[type[Exception], ...
         yield _guarded(lambda: pyarrow.parquet.ParquetFile(stream), errors), errors, pyarrow
 
 
-def _parquet_types(path: Path) -> list[tuple[str, str]]:
+def parquet_types(path: Path) -> list[tuple[str, str]]:
     """Return name and type of each column."""
     with _parquet_table(path) as (table, errors, _):
         return _guarded(lambda: [(field.name, str(field.type)) for field in table.schema_arrow], errors)

@@ -167,12 +167,7 @@ class Schema:
 
     def to_toml(self) -> str:
         """Return the schema as the text of a TOML file; :meth:`from_toml` reads it back."""
-        document = self.to_dict()
-        lines = ["[table]", *(f"{key} = {_toml(value)}" for key, value in document["table"].items())]
-        for name, values in document["columns"].items():
-            key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
-            lines += ["", f"[columns.{key}]", *(f"{item} = {_toml(value)}" for item, value in values.items())]
-        return "\n".join(lines) + "\n"
+        return toml_text(self.to_dict())
 
     @property
     def target(self) -> TargetColumn | None:
@@ -275,11 +270,26 @@ def parse_document(text: str) -> dict[str, Any]:
         raise SchemaError("the schema is not valid TOML: it is nested too deeply, or a number is too long") from error
 
 
-def _toml(value: Any) -> str:
+def toml_text(document: Mapping[str, Any]) -> str:
+    """Return a schema's tables as the text of a TOML file."""
+    lines = ["[table]", *(f"{key} = {toml_value(value)}" for key, value in document["table"].items())]
+    for name, values in document["columns"].items():
+        lines += ["", f"[columns.{toml_key(name)}]"]
+        lines += [f"{item} = {toml_value(value)}" for item, value in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def toml_key(name: str) -> str:
+    """Return a name as a key."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)
+
+
+def toml_value(value: Any) -> str:
+    """Return a value of a schema as TOML."""
     if isinstance(value, str):
         return toml_string(value)
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key} = {toml_value(item)}" for key, item in value.items()) + "}"
     return repr(value)

@@ -67,6 +67,40 @@ dp_binary <- function(positive, negative) {
 #' @export
 dp_ignored <- function() column("ignore")
 
+#' A schema to fill in, for the columns of a table
+#'
+#' Prints the code of a [dp_schema()] with a gap for each number and category, from the names and classes of the columns
+#' alone: no value is read, nor the levels of a factor, which often come from the values.
+#'
+#' @param data A data frame.
+#' @return The code, invisibly.
+#' @examples
+#' dp_schema_blank(data.frame(age = c(20, 30), job = c("cook", "clerk"), rich = c(TRUE, FALSE)))
+#' @export
+dp_schema_blank <- function(data) {
+  if (!is.data.frame(data)) {
+    refuse("data must be a data frame")
+  }
+  named <- column_names(data)
+  gaps <- vapply(named, function(name) blank_column(data[[name]]), "")
+  quoted <- ifelse(named == make.names(named), named, paste0("`", named, "`"))
+  code <- paste0("dp_schema(\n", paste0("  ", quoted, " = ", gaps, collapse = ",\n"), "\n)")
+  cat("# Fill in what is public, from a codebook, never from the records.\n", code, "\n", sep = "")
+  invisible(code)
+}
+
+blank_column <- function(values) {
+  if (is.logical(values)) {
+    "dp_binary(TRUE, FALSE)"
+  } else if (is.factor(values) || is.character(values)) {
+    "dp_categorical(categories = )"
+  } else if (inherits(values, c("integer64", "haven_labelled")) || (is.numeric(values) && !is.object(values))) {
+    "dp_continuous(lower = , upper = )"
+  } else {
+    "dp_ignored()"
+  }
+}
+
 #' @export
 print.dp_schema <- function(x, ...) {
   cat("public schema of", length(x$columns), "columns\n")

@@ -25,3 +25,16 @@ test_that("a schema is checked", {
   expect_error(dp_continuous(0), "together")
   expect_output(print(dp_schema(age = dp_continuous(17, 90), job = dp_categorical())), "categories unknown")
 })
+
+test_that("a blank schema has the columns' names and kinds, and no value", {
+  table <- data.frame(age = 551234.5, job = factor("Canary"), rich = TRUE, day = as.Date("2020-01-01"), name = "Canary")
+  table[["my hours"]] <- 1L
+  expect_output(code <- dp_schema_blank(table), "never from the records")
+  expect_false(grepl("Canary|551234|2020", code))
+  columns <- as.list(parse(text = code)[[1]])[-1]
+  expect_named(columns, names(table))
+  expect_identical(vapply(columns, function(own) as.character(own[[1]]), "", USE.NAMES = FALSE),
+    paste0("dp_", c("continuous", "categorical", "binary", "ignored", "categorical", "continuous")))
+  # Gaps are facts that nobody knows, until they are filled.
+  expect_output(print(eval(parse(text = code))), "bounds unknown.*categories unknown")
+})

@@ -134,7 +134,7 @@ def test_the_code_of_a_vignette_runs(library, tmp_path, name):
     assert len(re.findall("^#> Error", text, re.MULTILINE)) == source.count("error = TRUE")
 
 
-@pytest.mark.parametrize("page", ["docs/r.md", "README.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/r.md"])
 def test_the_blocks_of_a_page_run_as_they_stand(library, tmp_path, page):
     pytest.importorskip("formulaic")
     blocks = re.findall(r"^```r\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

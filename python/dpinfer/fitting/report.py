@@ -223,7 +223,11 @@ def _run(content: ReportContent) -> str:
     release, plan = content.release, content.plan
     earlier = [part.name for part in release.other_parts]
     counted = "released with noise" if "number of records" in earlier else "public"
-    rows = [("Records", f"{release.n_records} ({counted})")]
+    used = None if content.posterior is None else content.posterior.diagnostics.records_used
+    rows = [("Records declared" if used is not None else "Records", f"{release.n_records} ({counted})")]
+    if content.posterior is not None and used is not None:
+        noise = content.posterior.diagnostics.records_noise
+        rows.append(("Records used", f"about {max(round(used), 0)} (privacy noise {_value(noise)})"))
     if earlier:
         rows.append(("Released before the fit", ", ".join(earlier)))
     if plan is not None:

@@ -113,6 +113,12 @@ class Fit:
         """The table of candidate mechanisms."""
         return self.plan.choice
 
+    @property
+    def nobs(self) -> float:
+        """Number of records used: the released, noisy one where a sum tells it, else the declared one."""
+        used = None if self.maybe_posterior is None else self.maybe_posterior.diagnostics.records_used
+        return float(self.plan.n_records if used is None else used)
+
     def summary(self) -> FitSummary:
         """Return guarantee, choice and posterior in words and numbers."""
         posterior = self.maybe_posterior

@@ -109,6 +109,11 @@ class RegressionFit:
         return self.fit.posterior
 
     @property
+    def nobs(self) -> float:
+        """Number of records used: the released, noisy one where a sum tells it, else the declared one."""
+        return self.fit.nobs
+
+    @property
     def failure(self) -> str:
         """Reason of a missing posterior; empty if there is one."""
         return self.fit.failure
@@ -302,7 +307,7 @@ class RegressionFit:
     def summary(self, level: float = 0.9, *, exp: bool = False) -> RegressionSummary:
         """Return the regression in words and numbers; `level` and `exp` are as in :meth:`coefficients`."""
         self._check_exp(exp)
-        facts = f"family {self.design.family}, {self.plan.n_records} records, method {self.plan.method}"
+        facts = f"family {self.design.family}, n_records {self.plan.n_records}, method {self.plan.method}"
         title = f"{self.design.formula.text}  ({facts})"
         if self.fit.maybe_posterior is None:
             return RegressionSummary(title, self.release.guarantee, None, (f"no posterior: {self.failure}",))
@@ -320,7 +325,7 @@ class RegressionFit:
         inner = self.posterior.summary()
         notes += [f"warning: {message}" for message in inner.warnings]
         notes += in_table_units(self.design, inner.verdict).splitlines()
-        notes += filter(None, [found_width(self.plan, self.posterior)])
+        notes += filter(None, [self.posterior.diagnostics.records, found_width(self.plan, self.posterior)])
         return RegressionSummary(title, self.release.guarantee, table, tuple(notes))
 
     def report(self, path: str | os.PathLike[str]) -> None:

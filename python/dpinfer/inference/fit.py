@@ -40,6 +40,7 @@ from dpinfer.release import (
     SiteRelease,
     StatisticRelease,
 )
+from dpinfer.release.newton.regression import ScoreSums
 
 
 def noise_aware_posterior(
@@ -159,7 +160,7 @@ def noise_aware_posterior(
     room = room_of(type(release))
     with one_blas_thread():
         try:
-            return room.posterior(release, _with_prior(release, request.of_kind(room)))
+            return _answered(release, room, _with_prior(release, request.of_kind(room)))
         except np.linalg.LinAlgError as error:
             if isinstance(release, GradientTrace):
                 raise
@@ -167,6 +168,15 @@ def noise_aware_posterior(
                 "the posterior cannot be computed in double precision, as features or priors are too far apart in "
                 "size: declare features of about one size"
             ) from error
+
+
+def _answered(release: Release, room: Room, request: KindRequest) -> Posterior:
+    """Return the posterior of a room; of a private Newton run with the noisy number of records that it used."""
+    if not isinstance(release, ScoreSums):
+        return room.posterior(release, request)
+    from dpinfer.inference.newton.counted import with_used_records
+
+    return with_used_records(release, lambda counted: room.posterior(counted, request))
 
 
 def _with_prior(release: Release, request: KindRequest) -> KindRequest:

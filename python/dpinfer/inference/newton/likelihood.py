@@ -9,6 +9,7 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray, IntArray
 from dpinfer.inference.newton import tuning
+from dpinfer.inference.newton.counted import as_counted
 from dpinfer.inference.newton.moments_law import MomentsLaw, combined
 from dpinfer.inference.newton.population import residual_prior_variance
 from dpinfer.inference.newton.posterior import noise_prior
@@ -169,7 +170,7 @@ def likelihoods_of(
     TypeError
         If the release is of another mechanism.
     """
-    model, found = posterior.model, posterior.distribution
+    release, model, found = as_counted(release), posterior.model, posterior.distribution
     known = isinstance(release, (NewtonRelease, GlmNewtonRelease, PopulationRelease))
     if not known or not isinstance(model, GeneralizedLinearModel) or not isinstance(found, DrawnTheta):
         raise TypeError(

@@ -212,9 +212,6 @@ class OwnChecks:
     saturation: float  # how far the first slope is on the way from the expected one, 0, to the largest, 1
     saturation_stddev: float
     beyond: float  # without a sampler: share of the first scores beyond the last edge, less three times its noise
-    # count, count_stddev: released number of records over the declared one, and its noise
-    count: float
-    count_stddev: float
     spread: float  # mean squared norm of the clipped scores over that of the model's own draws
     spread_pvalue: float  # of that, if the model holds
     prior_pvalue: float  # of the parameters' distance from the prior's mean
@@ -232,13 +229,6 @@ class OwnChecks:
             found["scores"] = (
                 "scores are far larger than those of made-up records: standardise the columns and the responses by "
                 "public numbers, or give features= like them"
-            )
-        noise = tuning.TUNING.sure * self.count_stddev
-        many = tuning.TUNING.many
-        if self.count - noise > many or self.count + noise < 1.0 / many:
-            found["n_records"] = (
-                f"{max(self.count, 0.0):.2g} times n_records were counted (noise {self.count_stddev:.1g}), and all "
-                "bounds were chosen for n_records: give the number of records"
             )
         if self.spread_pvalue < tuning.TUNING.fit_level:
             found["spread"] = (
@@ -279,7 +269,7 @@ def check_own(
     -----
     docs/derivations/any-model.md, "Checks of the model".
     """
-    count, count_stddev = _counted(release)
+    count, _ = _counted(release)
     saturation, saturation_stddev = _saturation(release, count)
     spread, pvalue = _spread(release, count, mean, covariance)
     away = float(np.sum((np.square(mean - release.prior_mean) + np.diag(covariance)) / release.prior_scale**2))
@@ -290,8 +280,6 @@ def check_own(
         saturation=saturation,
         saturation_stddev=saturation_stddev,
         beyond=beyond,
-        count=count,
-        count_stddev=count_stddev,
         spread=spread,
         spread_pvalue=pvalue,
         prior_pvalue=float(special.chdtrc(release.n_params, away)),

@@ -68,6 +68,12 @@ class Tuning:
     prior_level: float = 0.005
     fit_level: float = 0.003
     doubt: float = 0.05
+    # share by which the number of records must differ from the declared one to be warned of; 0.02 to 0.5; by hand:
+    # public numbers are rounded, and some rows lack a value
+    records_apart: float = 0.2
+    # relative error of the records' mean weight where it tells their number; 0 to 0.2; by hand: uniform, normal and
+    # binary features (bench/coverage/used_records.py)
+    constant_weight: float = 0.1
     sure: float = 3.0  # noisy shares count beyond so many standard deviations of their noise; 2 to 4; Warnings
     # beyond, below: share of the responses larger, smaller than the declared scale allows for; 0 to 0.5; Warnings
     beyond: float = 0.02
@@ -112,11 +118,9 @@ class Tuning:
     seen_stratum: float = 6.0
     least_stratum: float = 0.1
     clear: float = 2.0  # sd from where on directions of strata, or own models' shifts, count; 1.5 to 3; not tuned
-    # own_saturated, many, own_beyond: warnings of models as code: way from the expected slope to the largest possible
-    # one, number of records over the declared one, share of the first scores that are longer than the largest edge; 0.3
-    # to 0.9, 1.5 to 3, 0.3 to 0.7; Warnings (--model own)
+    # own_saturated, own_beyond: warnings of models as code: way from the expected slope to the largest possible one,
+    # share of the first scores that are longer than the largest edge; 0.3 to 0.9, 0.3 to 0.7; Warnings (--model own)
     own_saturated: float = 0.5
-    many: float = 2.0
     own_beyond: float = 0.5
 
 

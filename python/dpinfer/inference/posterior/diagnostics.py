@@ -77,6 +77,11 @@ class PosteriorDiagnostics:
     curvature_shift : float, optional
         Where a posterior is not near normal: by how much curvature shifts its centre, in standard deviations, as it was
         simulated; the intervals are widened by it.
+    records_used, records_noise : float, optional
+        The noisy number of records, or protected units, that the sums were over, and the standard deviation of its
+        noise.
+    records_declared : int, optional
+        The public number of records of the run.
     fallback : str
         Reason of a fallback from the requested posterior.
 
@@ -116,6 +121,9 @@ class PosteriorDiagnostics:
     optimum_only: bool | None = None
     clipping_uncounted: bool | None = None
     curvature_shift: float | None = None
+    records_used: float | None = None
+    records_noise: float | None = None
+    records_declared: int | None = None
     fallback: str = ""
 
     def __post_init__(self) -> None:
@@ -125,6 +133,14 @@ class PosteriorDiagnostics:
                 plain = plain.view()
                 plain.flags.writeable = False
             object.__setattr__(self, name, plain)
+
+    @property
+    def records(self) -> str:
+        """The noisy number of records used, beside the declared one, in words; empty if no sum tells it."""
+        if self.records_used is None or self.records_noise is None:
+            return ""
+        used = f"about {max(round(self.records_used), 0)} used (privacy noise {self.records_noise:.2g})"
+        return f"Records: {used}, {self.records_declared} declared."
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields by name: arrays, numbers and texts."""

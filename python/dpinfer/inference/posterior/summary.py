@@ -88,6 +88,8 @@ class PosteriorSummary:
         Fit of the trace to the posterior's model; empty if not tested.
     monte_carlo : MonteCarloError or None
         Of the two quantiles; its columns are printed where the posterior rests on draws.
+    records : str
+        The noisy number of records used, beside the declared one; empty if no sum tells it.
     """
 
     names: tuple[str, ...]
@@ -102,6 +104,7 @@ class PosteriorSummary:
     guarantee: Guarantee
     verdict: str = ""
     monte_carlo: MonteCarloError | None = None
+    records: str = ""
 
     def __str__(self) -> str:
         names = [printable(name) for name in self.names]
@@ -121,8 +124,7 @@ class PosteriorSummary:
                 line += f" {low:9.2g} {high:9.2g} {drawn.effective_draws[index]:7.0f}"
             lines.append(f"{line}  {flag}".rstrip())
         lines.extend(f"warning: {text}" for text in self.warnings)
-        if self.verdict:
-            lines.append(self.verdict)
+        lines.extend(filter(None, [self.verdict, self.records]))
         return "\n".join([*lines, self.guarantee, *filter(None, [self.guarantee.in_other_terms()])])
 
     def __repr__(self) -> str:
@@ -147,6 +149,7 @@ def summarise(posterior: "Posterior") -> PosteriorSummary:
         posterior.guarantee,
         posterior.diagnostics.verdict,
         posterior.monte_carlo_error([0.05, 0.95]),
+        posterior.diagnostics.records,
     )
 
 

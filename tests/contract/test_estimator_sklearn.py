@@ -118,3 +118,99 @@ def test_grid_search_charges_each_fit(tmp_path):
     # Two candidates on two folds, and the best one on all records.
     assert [item.status for item in account.runs()] == ["finished"] * 5
     assert search.best_estimator_.spent().epsilon == pytest.approx(account.spent(1e-5).epsilon, rel=1e-9)
+
+
+def seeded(**options):
+    given = {"epsilon": 8.0, "delta": 1e-5, "n_records": 400, "data_bounds": [(-1, 1)] * 2, "target_bounds": (-6, 6)}
+    return dpi.BayesianLinearRegression(**(given | {"random_source": InsecureRNG(1), "n_threads": 1} | options))
+
+
+def linear_records(seed=0, size=600):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(size, 2))
+    return X, X @ [2.0, -1.0] + 0.5 * rng.normal(size=size)
+
+
+@pytest.mark.filterwarnings("ignore::dpinfer.errors.RepeatedSpendingWarning")
+def test_a_seeded_estimator_is_cloned_and_no_key_is_used_twice():
+    from sklearn.base import clone
+    from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
+
+    X, y = linear_records()
+    model = seeded()
+    first, second = clone(model), clone(clone(model))
+    assert first.get_params() == model.get_params()
+    one, two = (each.fit(X, y).release_ for each in (first, second))
+    assert not np.allclose(one.scores, two.scores)
+    assert not one.secure
+    # Studies are repeatable: the same seed gives the same keys, in the order of the fits.
+    scores = [cross_val_score(seeded(), X, y, cv=4) for _ in range(2)]
+    np.testing.assert_array_equal(*scores)
+    assert np.min(scores) > 0.5
+    found = cross_validate(seeded(), X, y, cv=3, return_estimator=True)["estimator"]
+    assert len({each.release_.scores.tobytes() for each in found}) == 3
+    search = GridSearchCV(seeded(), {"prior_scale": [0.5, 2.0], "random_source": [InsecureRNG(5)]}, cv=2).fit(X, y)
+    again = GridSearchCV(seeded(), {"prior_scale": [0.5, 2.0], "random_source": [InsecureRNG(5)]}, cv=2).fit(X, y)
+    np.testing.assert_array_equal(search.cv_results_["mean_test_score"], again.cv_results_["mean_test_score"])
+
+
+# Weights
+
+WEIGHTS = dpi.models.SurveyWeights(largest=4.0, mean=2.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (dpi.BayesianLinearRegression, {"target_bounds": (-6, 6)}),
+        (dpi.BayesianPoissonRegression, {}),
+        (dpi.BayesianLogisticRegression, {"classes": (0, 1)}),
+        (dpi.BayesianProbitRegression, {"classes": (0, 1)}),
+    ],
+)
+def test_sample_weight_gives_the_weighted_population(kind, options):
+    """Half of the records have another slope and a third of the weight: the weighted answer is that of copies."""
+    rng = np.random.default_rng(3)
+    x, heavy = rng.uniform(-1, 1, 6000), rng.random(6000) < 0.5
+    eta = np.where(heavy, 2.0, -1.0) * x
+    y = {
+        "BayesianLinearRegression": eta + 0.3 * rng.normal(size=6000),
+        "BayesianPoissonRegression": rng.poisson(np.exp(eta)),
+    }.get(kind.__name__, (rng.random(6000) < 1.0 / (1.0 + np.exp(-eta))).astype(int))
+    given = {"epsilon": 50.0, "delta": 1e-5, "data_bounds": [(-1, 1)], "n_threads": 1} | options
+    weight = np.where(heavy, 3.0, 1.0)
+    weighted = kind(n_records=6000, survey_weights=WEIGHTS, random_source=InsecureRNG(1), **given)
+    plain = kind(n_records=6000, random_source=InsecureRNG(1), **given).fit(x[:, None], y)
+    copied = kind(n_records=12_000, random_source=InsecureRNG(2), **given)
+    rows = np.repeat(np.arange(6000), weight.astype(int))
+    found = np.ravel(weighted.fit(x[:, None], y, sample_weight=weight).coef_)[0]
+    wanted = np.ravel(copied.fit(x[rows, None], np.asarray(y)[rows]).coef_)[0]
+    assert abs(found - wanted) < 0.06
+    assert abs(np.ravel(plain.coef_)[0] - wanted) > 0.2
+
+
+def test_weights_and_public_facts_about_them_go_together(tmp_path):
+    X, y = linear_records(size=400)
+    ledger = dpi.PrivacyLedger.create(tmp_path / "b.ledger").add_dataset("d", budget=(50.0, 1e-3))
+    plain, weighted = (
+        seeded(random_source=None, ledger=ledger),
+        seeded(random_source=None, ledger=ledger, survey_weights=WEIGHTS),
+    )
+    with pytest.raises(ValueError, match="together"):
+        plain.fit(X, y, sample_weight=np.ones(400))
+    with pytest.raises(ValueError, match="together"):
+        weighted.fit(X, y)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'weights'"):
+        weighted.fit(X, y, weights=np.ones(400))
+    with pytest.raises(TypeError, match="sample_weight"):
+        weighted.fit(X, y, sample_weight=np.ma.masked_array(np.ones(400)))
+    with pytest.raises(TypeError, match="SurveyWeights"):
+        seeded(survey_weights={"mean": 2.0}).fit(X, y, sample_weight=np.ones(400))
+    with pytest.raises(ValueError, match="survey_weights must be None"):
+        dpi.BayesianMultinomialRegression(
+            n_records=400, classes=(0, 1, 2), data_bounds=[(-1, 1)] * 2, survey_weights=WEIGHTS
+        ).fit(X, np.arange(400) % 3, sample_weight=np.ones(400))
+    assert ledger.spent().epsilon == 0.0
+    for wrong in (np.ones(399), ["x"] * 400, -np.ones(400)):
+        with pytest.raises(dpi.errors.RecordError, match="weight"):
+            weighted.fit(X, y, sample_weight=wrong)

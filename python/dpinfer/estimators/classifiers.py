@@ -113,7 +113,9 @@ class BayesianProbitRegression(Classifier):
 
     Parameters
     ----------
-    epsilon, delta, n_records, data_bounds, method, fit_intercept, adjacency, n_threads, progress, random_source, ledger
+    epsilon, delta, n_records, data_bounds, method, fit_intercept, adjacency, ledger
+        As in :class:`BayesianLinearRegression`.
+    n_threads, progress, random_source, survey_weights
         As in :class:`BayesianLinearRegression`.
     unknown : sequence of {"n_records", "data_bounds"}, optional
         As in :class:`BayesianLinearRegression`.
@@ -143,8 +145,10 @@ class BayesianMultinomialRegression(Classifier):
 
     Parameters
     ----------
-    epsilon, delta, n_records, data_bounds, method, fit_intercept, adjacency, n_threads, progress, random_source, ledger
+    epsilon, delta, n_records, data_bounds, method, fit_intercept, adjacency, ledger
         As in :class:`BayesianLinearRegression`; the mechanism is "newton".
+    n_threads, progress, random_source, survey_weights
+        As in :class:`BayesianLinearRegression`; there are no survey weights.
     unknown : sequence of {"n_records", "data_bounds"}, optional
         As in :class:`BayesianLinearRegression`.
     classes : sequence of labels, optional

@@ -124,8 +124,11 @@ class BayesianLogisticRegression(Classifier):
     progress : bool, optional
         By default a bar is drawn on a terminal, and in a notebook, from two seconds on.
     random_source : RandomSource or callable returning one, optional
-        None: the operating system's generator.  ``functools.partial(dpinfer.testing.InsecureRNG, seed)`` gives
-        reproducible fits that are NOT PRIVATE; a callable can be cloned and pickled, a source cannot.
+        None: the operating system's generator.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible fits that are
+        NOT PRIVATE: clones take the next keys of the same source, so that each fold of a cross-validation has its own
+        noise. ``functools.partial(InsecureRNG, seed)`` can be pickled, too, and begins anew in every fit.
+    survey_weights : SurveyWeights, optional
+        Public facts about the weights that ``fit(X, y, sample_weight=...)`` is given.
     ledger : LedgerAccount, optional
         The data set's account in a :class:`dpinfer.PrivacyLedger`.  Every ``fit``, also of a clone, is charged to it
         before it looks at a record.  It needs `n_records`, `classes`, and an X with a shape.
@@ -222,7 +225,7 @@ class BayesianLogisticRegression(Classifier):
             if bounds is None:
                 raise ValueError(_NO_BOUNDS)
             fit_plan = plan_fit(
-                replace(model, feature_scale=typical_scales(bounds)),
+                self._with_weights(replace(model, feature_scale=typical_scales(bounds))),
                 epsilon=epsilon,
                 delta=self.delta,
                 n_records=n_records,
@@ -231,6 +234,8 @@ class BayesianLogisticRegression(Classifier):
             )
             fit_plan.check(request)
             return PreparedRun(fit_plan.mechanism, fit_plan.run, bounds)
+        if self.survey_weights is not None:
+            raise ValueError("survey_weights must be None with a gradient trace: method='newton' has weights")
         norm = self._clipping_norm(bounds)
         plan = self._privacy_plan()
         fisher = self.recipe in FISHER_RECIPES

@@ -3,14 +3,15 @@
 import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self, TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import DeferredArray, warn_of_clamped
+from dpinfer._types import refuse_array_type
+from dpinfer._validate import DeferredArray, check_container, check_type, warn_of_clamped
 from dpinfer.accounting import (
     Adjacency,
     Composed,
@@ -30,6 +31,7 @@ from dpinfer.inference.posterior.units import Units
 from dpinfer.mechanism import NewtonPlan, RandomSource
 from dpinfer.mechanism.unknowns.plan import UnknownPlan, names_of
 from dpinfer.methods import method_with
+from dpinfer.models import GeneralizedLinearModel, SurveyWeights
 from dpinfer.release import BoundsRelease, GradientTrace
 
 
@@ -134,6 +136,13 @@ class RunOptions(TypedDict, total=False):
     n_threads: int | None
     progress: bool | None
     random_source: RandomSource | Callable[[], RandomSource] | None
+    survey_weights: SurveyWeights | None
+
+
+class FitOptions(TypedDict, total=False):
+    """Further keyword arguments of ``fit``."""
+
+    sample_weight: npt.ArrayLike | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,13 +179,14 @@ class PrivateEstimator(Estimator):
     n_threads: int | None
     progress: bool | None
     random_source: RandomSource | Callable[[], RandomSource] | None
+    survey_weights: SurveyWeights | None
     ledger: LedgerAccount | None
     _bounds: FloatArray | None
     _spending: Spending
     # Steps of the pipeline that is fitting it.
     _learned: tuple[str, ...] = ()
     # Parameters that are read from the records, with a warning, if not given.
-    _options: ClassVar[Mapping[str, Any]] = {"n_threads": None, "progress": None, "random_source": None}
+    _options: ClassVar[Mapping[str, Any]] = dict.fromkeys(RunOptions.__annotations__)
     _facts: ClassVar[tuple[str, ...]] = ("n_records",)
 
     def _run_settings(self) -> dict[str, Any]:
@@ -269,6 +279,34 @@ class PrivateEstimator(Estimator):
             self._keep(made.make(*records(made), **settings), made.plan, n_features, names, made.bounds, released)
         return made
 
+    def _checked_weights(self, options: Mapping[str, Any]) -> Any:
+        """Return the weights of the records, not read, after refusing those without public facts, and these without."""
+        for name in options:
+            if name not in FitOptions.__annotations__:
+                raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
+        weights = options.get("sample_weight")
+        if (weights is None) != (self.survey_weights is None):
+            raise ValueError(
+                "sample_weight and survey_weights must be given together: weights are records, and the estimator's "
+                "survey_weights=SurveyWeights(largest, mean) are public facts about them"
+            )
+        if weights is not None:
+            if check_type("survey_weights", self.survey_weights, SurveyWeights).strata:
+                raise ValueError("survey_weights must be without strata: dpinfer.regression has them")
+            if self.unknown is not None:
+                raise ValueError("unknown must be None with sample_weight: unknown parameters are released for rows")
+            check_container("sample_weight", weights)
+            refuse_array_type("sample_weight", weights)
+        return weights
+
+    def _with_weights(self, model: Any) -> Any:
+        """Return the model with the public facts of its records' weights, if there are any."""
+        if self.survey_weights is None:
+            return model
+        if not isinstance(model, GeneralizedLinearModel):
+            raise ValueError(f"survey_weights must be None for {type(self).__name__}")
+        return replace(model, survey_weights=self.survey_weights)
+
     def _infer(self, request: PosteriorRequest) -> Posterior:
         """Return the posterior of the release; errors carry the release."""
         try:
@@ -302,7 +340,13 @@ class PrivateEstimator(Estimator):
 
     def __sklearn_clone__(self) -> Self:
         """Return an unfitted copy; its fits are charged together with those of this estimator."""
-        copied = type(self)(**{name: copy.deepcopy(value) for name, value in self.get_params().items()})
+        # A source cannot be copied, as no key may be used twice: clones take the next ones of the same source.
+        copied = type(self)(
+            **{
+                name: value if isinstance(value, RandomSource) else copy.deepcopy(value)
+                for name, value in self.get_params().items()
+            }
+        )
         copied._spending = self._family()
         return copied
 

@@ -199,14 +199,14 @@ def as_labels(y: Any, n_records: int) -> npt.NDArray[Any]:
     return labels
 
 
-def as_numbers(y: Any, n_records: int) -> FloatArray:
+def as_numbers(y: Any, n_records: int, name: str = "y") -> FloatArray:
     """Return y as finite numbers, as long as X; raise RecordError if it is anything else."""
-    values = as_values("y", _one_column(y))
+    values = as_values(name, _one_column(y))
     if len(values) != n_records:
-        raise RecordError("y must have as many entries as X has rows")
+        raise RecordError(f"{name} must have as many entries as X has rows")
     numbers = values if isinstance(values, np.ndarray) else np.fromiter(map(number_of, values), np.float64, n_records)
     if not np.all(np.isfinite(numbers)):
-        raise RecordError("y must hold numbers that are finite: at least one entry is NaN, infinity or no number")
+        raise RecordError(f"{name} must hold numbers that are finite: at least one entry is NaN, infinity or no number")
     return numbers
 
 

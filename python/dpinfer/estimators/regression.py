@@ -13,7 +13,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer._types import refuse_array_type
 from dpinfer._validate import DeferredArray, check_float_array
 from dpinfer.accounting import Adjacency, LedgerAccount
-from dpinfer.estimators.private import RELEASED_WIDTH, PreparedRun, PrivateEstimator, RunOptions
+from dpinfer.estimators.private import RELEASED_WIDTH, FitOptions, PreparedRun, PrivateEstimator, RunOptions
 from dpinfer.estimators.records import (
     PendingRecords,
     as_bounds,
@@ -54,7 +54,7 @@ class PlannedRegression(PrivateEstimator):
     def _records_of(self, X: Any, y: Any, made: PreparedRun) -> tuple[Any, Any]:
         """Return features and responses that a mechanism reads later."""
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, **options: Unpack[FitOptions]) -> Self:
         """Run the private mechanism on the records and compute the posterior from its release.
 
         **Privacy.** Reads the records; (epsilon, delta)-differentially private.  Each call, and each fit of a clone,
@@ -75,7 +75,10 @@ class PlannedRegression(PrivateEstimator):
         X : (N, n_features) array of real numbers
         y : (N,) array
             Of a classifier, of labels.
+        sample_weight : (N,) array, optional
+            Survey weights, with the parameter `survey_weights`: coefficients are then the weighted population's.
         """
+        weights = self._checked_weights(options)
         names, n_features = feature_names(X), public_columns(X)
         refuse_array_type("y", y, numbers=self._estimator_type == "regressor")
         unknown_names = self._unknown_names()
@@ -91,7 +94,7 @@ class PlannedRegression(PrivateEstimator):
         self._read_classes(features, y)
         request = self._posterior_request()
         make = partial(self._checked_run, n_features, names, request)
-        records = partial(self._records_of, features, y)
+        records = partial(self._weighed, features, y, weights)
         try:
             self._units = self._run_private(features, y, given, names, n_features, make, records).units
             self._set_classes()
@@ -105,6 +108,18 @@ class PlannedRegression(PrivateEstimator):
         self.coef_ = coef[0] if single else coef
         self.intercept_ = float(intercept[0]) if single else intercept
         return self
+
+    def _weighed(self, X: Any, y: Any, weights: Any, made: PreparedRun) -> tuple[Any, Any]:
+        """Return features and responses, with the records' weights beside these if there are any."""
+        features, responses = self._records_of(X, y, made)
+        if weights is None:
+            return features, responses
+
+        def beside() -> FloatArray:
+            values = np.asarray(responses)
+            return np.column_stack((values, as_numbers(weights, len(values), "sample_weight")))
+
+        return features, DeferredArray(beside)
 
     def _posterior(self, request: PosteriorRequest) -> Posterior:
         return replace(super()._posterior(request), units=self._units)
@@ -126,7 +141,7 @@ class PlannedRegression(PrivateEstimator):
         bounds, target = self._bounds_of(values["data_bounds"], n_features), values.get("target_bounds")
         units = Units.of(bounds, target, centred=bool(self.fit_intercept), **widths)
         plan = plan_fit(
-            self._made_model(units, None if names is None else list(names)),
+            self._with_weights(self._made_model(units, None if names is None else list(names))),
             epsilon=epsilon,
             delta=self.delta,
             n_records=values["n_records"],
@@ -272,6 +287,8 @@ class BayesianLinearRegression(_Regressor):
     n_threads : int, optional
     progress : bool, optional
         By default a bar is drawn on a terminal, and in a notebook, from two seconds on.
+    survey_weights : SurveyWeights, optional
+        Public facts about the weights that ``fit(X, y, sample_weight=...)`` is given.
     random_source : RandomSource or callable returning one, optional
         As in :class:`BayesianLogisticRegression`.
     ledger : LedgerAccount, optional
@@ -353,7 +370,9 @@ class BayesianPoissonRegression(_Regressor):
 
     Parameters
     ----------
-    epsilon, delta, n_records, data_bounds, method, fit_intercept, adjacency, n_threads, progress, random_source, ledger
+    epsilon, delta, n_records, data_bounds, method, fit_intercept, adjacency, ledger
+        As in :class:`BayesianLinearRegression`.
+    n_threads, progress, random_source, survey_weights
         As in :class:`BayesianLinearRegression`.
     unknown : sequence of {"n_records", "data_bounds"}, optional
         As in :class:`BayesianLinearRegression`.

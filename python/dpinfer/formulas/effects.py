@@ -7,19 +7,21 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer.formulas.coefficients import CoefficientTable
+from dpinfer._validate import check_choice
+from dpinfer.formulas.coefficients import CoefficientTable, ends_of
 from dpinfer.formulas.columns import reference_values
 from dpinfer.formulas.design import Design
 from dpinfer.formulas.factors import Values, category_labels
 from dpinfer.formulas.records import predictors
 from dpinfer.inference import Posterior
-from dpinfer.inference.posterior.predictive import CHUNK_CELLS
+from dpinfer.inference.posterior.predictive import CHUNK_CELLS, draw_records
 from dpinfer.models import MultinomialRegression
 from dpinfer.tabular import ContinuousColumn
 
 IntArray = npt.NDArray[np.intp]
 
 DRAWS, SEED = 2000, 0  # Monte Carlo error 1.6% of a standard deviation (1 / sqrt(2 * 2000)); the seed is arbitrary
+INTERVALS = ("mean", "response")  # of the expected response, and of a new one
 _EFFECT_STEP = 1e-4  # of the public range of a column
 _EFFECT_POINTS = 512  # points of the average: its time is proportional to them
 
@@ -33,6 +35,30 @@ def predicted_mean(design: Design, posterior: Posterior, values: Values) -> tupl
     for place, drawn in _responses(design, theta, values, np.flatnonzero(complete)):
         mean[place], sd[place] = drawn.mean(axis=0), drawn.std(axis=0)
     return mean, sd
+
+
+def predicted_interval(
+    design: Design, posterior: Posterior, values: Values, *, of: str, level: float
+) -> dict[str, FloatArray]:
+    """Return mean and sd of E[y | theta, x], with an interval of it, or of a new response; (N,) each.
+
+    NaN where a value is missing.
+    """
+    check_choice("interval", of, INTERVALS)
+    if design.classes:
+        raise ValueError("interval must be None for a multinomial response: predict(return_std=True) has each class")
+    tail, _, rest = ends_of(level)
+    complete = np.all([np.isfinite(column) for column in values.values()], axis=0)
+    found = {name: np.full(len(complete), np.nan) for name in ("mean", "sd", "low", "high")}
+    theta = posterior.sample(DRAWS, seed=SEED, space="unconstrained")
+    rng = np.random.default_rng(SEED)
+    for place, drawn in _responses(design, theta, values, np.flatnonzero(complete)):
+        found["mean"][place], found["sd"][place] = drawn.mean(axis=0), drawn.std(axis=0)
+        if of == "response":
+            part = {name: column[place] for name, column in values.items()}
+            drawn = design.response_units(draw_records(design.model, theta, design.encode(part), rng), part)
+        found["low"][place], found["high"][place] = np.quantile(drawn, [tail, rest], axis=0)
+    return found
 
 
 def marginal_effects(design: Design, posterior: Posterior, new_data: Any, level: float) -> CoefficientTable:

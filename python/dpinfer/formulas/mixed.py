@@ -17,6 +17,7 @@ from dpinfer.formulas.coefficients import LINK_VARIANCE, NOT_TOLD_FROM_ZERO, SIG
 from dpinfer.formulas.comparison import ModelComparison
 from dpinfer.formulas.effects import DRAWS, SEED, complete_points, moments_at
 from dpinfer.formulas.factors import FormulaError, Values
+from dpinfer.formulas.familiar import like
 from dpinfer.formulas.levels import Effects, Layout, layout_of
 from dpinfer.formulas.records import predictors
 from dpinfer.formulas.result import RegressionFit, RegressionSummary
@@ -198,12 +199,26 @@ class MixedFit(RegressionFit):
         shares = {name: draws / total for name, draws in parts.items()} | {"noise": noise / total}
         return self._drawn_table(shares, level)
 
-    def predict(self, new_data: Any, *, return_std: bool = False, new: Sequence[str] | str = ()) -> Any:
+    def _covariance(self) -> tuple[tuple[str, ...], FloatArray]:
+        names, matrix = self.layout.names, self.layout.matrix
+        size, means = len(names), self.pooled.mean
+        covariance = self.pooled.covariance.mean(axis=0) + np.cov(means, rowvar=False, bias=True)
+        return names, np.asarray(matrix @ covariance[:size, :size] @ matrix.T)
+
+    def predict(
+        self,
+        new_data: Any,
+        *,
+        return_std: bool = False,
+        interval: str | None = None,
+        level: float = 0.9,
+        new: Sequence[str] | str = (),
+    ) -> Any:
         """Return E[y | x] at new points, in the user's units.
 
         Parameters
         ----------
-        new_data, return_std
+        new_data, return_std, interval, level
             As in :meth:`RegressionFit.predict`.
         new : str or sequence of str
             Columns of groups that the points are not of: ``new="site"`` is for a site that the release has not seen,
@@ -212,7 +227,9 @@ class MixedFit(RegressionFit):
         """
         columns = (new,) if isinstance(new, str) else tuple(new)
         if not columns:
-            return super().predict(new_data, return_std=return_std)
+            return super().predict(new_data, return_std=return_std, interval=interval, level=level)
+        if interval is not None:
+            raise ValueError("interval must be None with new groups: return_std has a standard deviation")
         grouped = [each.column for each in self.layout.effects if each.kind != "curve"]
         for name in columns:
             check_choice("new", name, tuple(dict.fromkeys(grouped)))
@@ -221,7 +238,8 @@ class MixedFit(RegressionFit):
         table = {name: dict(new_data)[name] for name in dict(new_data) if name not in columns}
         table |= {name: [labels[name]] * size for name in columns}
         mean, sd = moments_at(predictors(table, self.design), partial(self._new_groups, columns))
-        return (mean, sd) if return_std else mean
+        shown = like(new_data, {self.design.response.label: mean})
+        return (shown, like(new_data, {"sd": sd})) if return_std else shown
 
     def _new_groups(self, columns: tuple[str, ...], points: Values) -> FloatArray:
         """Return draws of E[y | x] with new groups of `columns`, (DRAWS, N); `points` are of their first groups."""

@@ -12,6 +12,7 @@ from dpinfer.formulas.arviz_export import regression_to_arviz
 from dpinfer.formulas.coefficients import LINK_VARIANCE, NOT_TOLD_FROM_ZERO, CoefficientTable
 from dpinfer.formulas.effects import DRAWS, SEED, complete_points, moments_at
 from dpinfer.formulas.factors import Values
+from dpinfer.formulas.familiar import like
 from dpinfer.formulas.records import predictors
 from dpinfer.formulas.result import RegressionFit, RegressionSummary
 from dpinfer.inference.newton.own_model import law_of_effects
@@ -148,18 +149,28 @@ class PersonFit(RegressionFit):
         name = self._names()[len(law.distance) - 1]
         return EffectComparison(name, law.log_bayes_factor, far, float(special.ndtr(-far)))
 
-    def predict(self, new_data: Any, *, return_std: bool = False, conditional: bool = False) -> Any:
+    def predict(
+        self,
+        new_data: Any,
+        *,
+        return_std: bool = False,
+        interval: str | None = None,
+        level: float = 0.9,
+        conditional: bool = False,
+    ) -> Any:
         """Return E[y | x] of a person who is not known, in the table's units: the mean over persons.
 
         Parameters
         ----------
-        new_data, return_std
+        new_data, return_std, interval, level
             As in :meth:`RegressionFit.predict`.
         conditional : bool
             Of a person in the middle, whose effects are zero, instead of the mean over persons; the same for gaussian.
         """
         if not conditional:
-            return super().predict(new_data, return_std=return_std)
+            return super().predict(new_data, return_std=return_std, interval=interval, level=level)
+        if interval is not None:
+            raise ValueError("interval must be None with conditional=True: return_std has a standard deviation")
         theta = self.posterior.sample(DRAWS, seed=SEED, space="unconstrained")
 
         def draw(points: Values) -> FloatArray:
@@ -167,7 +178,8 @@ class PersonFit(RegressionFit):
             return self.design.response_units(drawn, points)
 
         mean, sd = moments_at(predictors(new_data, self.design), draw)
-        return (mean, sd) if return_std else mean
+        shown = like(new_data, {self.design.response.label: mean})
+        return (shown, like(new_data, {"sd": sd})) if return_std else shown
 
     def to_arviz(self, new_data: Any = None, *, n_samples: int = 1000, n_chains: int = 4, seed: int = 0) -> Any:
         """Return draws as in :meth:`RegressionFit.to_arviz`, with ``scale`` along ``scale_of``: see :meth:`scales`.
@@ -191,5 +203,5 @@ class PersonFit(RegressionFit):
             f"a record is all rows of one {self._column}, the first {self._model.max_rows} of those with more; "
             f"{units['n_units']} of them are declared"
         )
-        title = found.title.replace(" records,", f" records of {self._column!r},")
+        title = found.title.replace(", n_records", f", {self._column!r}: n_records")
         return replace(found, title=title, notes=(str(self.scales(level)), told, *found.notes))

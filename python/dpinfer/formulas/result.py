@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_integer, check_type
 from dpinfer.accounting import Guarantee
 from dpinfer.errors import ReleaseFormatError
@@ -19,7 +20,8 @@ from dpinfer.formulas.coefficients import CoefficientTable, combination, tabulat
 from dpinfer.formulas.comparison import ModelComparison, chosen_weights, compare_without
 from dpinfer.formulas.design import COUNTS, Design
 from dpinfer.formulas.design_files import DESIGN_FILE, load_design, save_design
-from dpinfer.formulas.effects import complete_points, marginal_effects, predicted_mean
+from dpinfer.formulas.effects import complete_points, marginal_effects, predicted_interval, predicted_mean
+from dpinfer.formulas.familiar import FamiliarNames, like
 from dpinfer.formulas.records import predictors
 from dpinfer.formulas.report import columns_section, estimates, in_table_units, labelled
 from dpinfer.inference import Posterior, SyntheticSets
@@ -68,7 +70,7 @@ class RegressionSummary:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class RegressionFit:
+class RegressionFit(FamiliarNames):
     """A private regression of a table: made by :func:`dpinfer.regression`, or read by :func:`load_regression`.
 
     **Privacy.** Holds no records: a release, its post-processing, and public knowledge.  Its methods post-process them,
@@ -192,11 +194,19 @@ class RegressionFit:
         if exp and self.design.family not in _RATIOS:
             raise ValueError(f"exp must be False for family {self.design.family!r}: its coefficients give no ratios")
 
-    def predict(self, new_data: Any, *, return_std: bool = False) -> Any:
+    def _covariance(self) -> tuple[tuple[str, ...], FloatArray]:
+        matrix, _ = self.design.user_units()
+        size = len(matrix)
+        return self.design.model.names[:size], matrix @ self.posterior.cov[:size, :size] @ matrix.T
+
+    def predict(
+        self, new_data: Any, *, return_std: bool = False, interval: str | None = None, level: float = 0.9
+    ) -> Any:
         """Return E[y | x] at new points, (N,), in the user's units: a mean, a probability or a rate.
 
         Of a multinomial response it is the probability of each class, (N, K), in the order of ``fit.design.classes``.
-        It is NaN where a value is missing, and else over 2000 draws with a fixed seed.
+        It is NaN where a value is missing, and else over 2000 draws with a fixed seed.  For a data frame of pandas it
+        is a Series with its index, or a data frame.
 
         Raises TypeError or ValueError if columns or categories are not those of the schema.
 
@@ -207,10 +217,19 @@ class RegressionFit:
             warning.
         return_std : bool
             Also return the posterior standard deviation of E[y | x], which leaves out the noise of one response.
-
+        interval : {"mean", "response"}, optional
+            Return the columns mean, sd, low and high instead, a data frame for one of pandas, else a mapping: the
+            interval of E[y | x], or of a new response.
+        level : float in (0, 1)
         """
-        mean, sd = predicted_mean(self.design, self.posterior, predictors(new_data, self.design))
-        return (mean, sd) if return_std else mean
+        values = predictors(new_data, self.design)
+        if interval is not None:
+            found = predicted_interval(self.design, self.posterior, values, of=interval, level=level)
+            return like(new_data, found)
+        mean, sd = predicted_mean(self.design, self.posterior, values)
+        classes = self.design.classes
+        shown = like(new_data, {self.design.response.label: mean}, classes)
+        return (shown, like(new_data, {"sd": sd}, classes)) if return_std else shown
 
     def marginal_effects(self, new_data: Any = None, level: float = 0.9) -> CoefficientTable:
         """Return average marginal effects on E[y | x]: slopes of numbers, differences from base levels of categories.

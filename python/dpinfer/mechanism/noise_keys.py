@@ -7,7 +7,7 @@ key.  Proof: docs/derivations/checkpoint.md.
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Self
 
 from dpinfer._validate import check_integer
 from dpinfer.mechanism.questions import Reader
@@ -28,6 +28,10 @@ class RandomSource(ABC):
     @abstractmethod
     def take_key(self) -> bytes:
         """Return the key of one run; no key is given out twice."""
+
+    def __sklearn_clone__(self) -> Self:
+        """Return the source itself: clones of an estimator take the next keys of one sequence."""
+        return self
 
     def __reduce__(self) -> str:
         raise TypeError(f"{type(self).__name__} cannot be pickled or copied: its keys must not be used twice")

@@ -373,7 +373,9 @@ def design(
         first = parsed.terms[0]
         columns = [DesignColumn(factors[first[0]].parts[0].label, factors[first[0]].parts[:1], first)]
     if not columns:
-        raise FormulaError("formula must have at least one term besides the intercept")
+        one = [name for name in sorted(predictor_columns) if len(_labels_of(schema, name)) == 1]
+        told = f"; {one[0]!r} declares one category, so that it is the same for all records" if one else ""
+        raise FormulaError(f"formula must have at least one term besides the intercept{told}")
     if len(columns) > MOST_COLUMNS:
         raise FormulaError(f"formula must give at most {MOST_COLUMNS} columns, got {len(columns)}")
     if completed:
@@ -432,7 +434,7 @@ def _check_persons(parsed: Formula, family: str, persons: Units, weights: str | 
 
 def _survey_weights(schema: Schema, name: str, strata: str) -> SurveyWeights | None:
     """Return the schema's declaration of the columns of weights and strata; an empty name means no column."""
-    labels = category_labels(next((item for item in schema.columns if item.name == strata), None))
+    labels = _labels_of(schema, strata)
     if strata and not 2 <= len(labels) <= MOST_STRATA:
         raise FormulaError(
             f"strata must be a column of the schema with 2 to {MOST_STRATA} categories, which are public, got "
@@ -447,6 +449,10 @@ def _survey_weights(schema: Schema, name: str, strata: str) -> SurveyWeights | N
             f"(the mean is the population's size over the sample's); {name!r} is not"
         )
     return SurveyWeights(largest=column.bounds[1], mean=column.mean, sd=column.sd, strata=len(labels))
+
+
+def _labels_of(schema: Schema, name: str) -> tuple[str, ...]:
+    return category_labels(next((column for column in schema.columns if column.name == name), None))
 
 
 def _classes(own: Column | None, response: Part) -> tuple[tuple[str, ...], tuple[int, ...]]:

@@ -164,12 +164,15 @@ def read_group(inside: str) -> Group:
     """
     left, bar, name = (part.strip() for part in inside.partition("|"))
     correlated = not name.startswith("|")
-    name = name.removeprefix("|").strip().strip("`")
-    text = f"({left} {bar if correlated else '||'} {name})"
-    if any(letter in name for letter in "/:*|"):
+    name = name.removeprefix("|").strip()
+    quoted = len(name) > 2 and name[0] == name[-1] == "`" and "`" not in name[1:-1]
+    name = name.strip("`")
+    special = any(letter in name for letter in "/:*|")
+    text = f"({left} {bar if correlated else '||'} {f'`{name}`' if special and quoted else name})"
+    if special and not quoted:
         raise ValueError(
             f"formula must have one column of groups in {text}: nested groups are not there; make one column of both "
-            "in the table, whose categories the schema declares"
+            "in the table, whose categories the schema declares; a name with such a letter is written in backticks"
         )
     if not name or not left:
         raise ValueError(f"formula must have groups like (1 | site) or (1 + x | site), got {text}")

@@ -145,7 +145,12 @@ def _measured(design: Design, wanted: frozenset[str]) -> dict[str, int]:
 def _groups(design: Design, group: Group) -> tuple[list[Effects], set[int]]:
     column = next((column for column in design.schema.columns if column.name == group.name), None)
     labels = () if column is None else category_labels(column)
-    if len(labels) < 2:
+    if len(labels) == 1:
+        raise FormulaError(
+            f"formula must have a column of at least two declared categories in {group.text}, and {group.name!r} "
+            "declares one: nothing varies; leave the term out"
+        )
+    if not labels:
         raise FormulaError(of_persons(group.text, group.name))
     measured = _measured(design, frozenset((group.name,)))
     slopes = _measured(design, frozenset((group.slope, group.name))) if group.slope else {}

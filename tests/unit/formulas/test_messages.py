@@ -116,3 +116,40 @@ def test_another_prior_is_refused_where_it_has_no_meaning_before_a_charge(tmp_pa
             ledger=account,
         )
     assert account.runs() == ()
+
+
+PLACES = {"age": {"kind": "continuous", "bounds": [0, 10]}, "wage": {"kind": "continuous", "bounds": [-10, 20]}}
+
+
+@pytest.mark.parametrize("name", ["ward unit", "ward/unit", "ward*", "ward:unit", "ward|unit", "a+b", "w(x)"])
+def test_groups_have_any_name_in_backticks(name):
+    rng = np.random.default_rng(4)
+    group = {"kind": "categorical", "categories": ["a", "b", "c"]}
+    schema = Schema.from_dict({"columns": {**PLACES, name: group}})
+    age, place = rng.uniform(0.0, 10.0, N), rng.choice(["a", "b", "c"], N)
+    table = {"age": age, "wage": 1.0 + 0.8 * age + rng.normal(size=N), name: place}
+    given = {"schema": schema, "epsilon": 5.0, "delta": 1e-6, "n_records": N, "random_source": InsecureRNG(2)}
+    fit = dpi.regression(f"wage ~ age + (1 | `{name}`)", table, **given)
+    assert fit.effects().names == tuple(f"{name}[{label}]" for label in "abc")
+    assert abs(fit.coefficients()["age"]["mean"] - 0.8) < 0.1
+    term = fit.design.formula.levels[0]
+    assert fit.with_prior(term).effects().names == fit.effects().names
+
+
+@pytest.mark.parametrize("name", ["ward/unit", "ward:unit", "ward*unit"])
+def test_nested_groups_are_told_of_backticks(name):
+    with pytest.raises(ValueError, match=r"nested groups are not there.*backticks"):
+        design(f"wage ~ age + (1 | {name})", SCHEMA)
+
+
+def test_a_category_with_one_declared_level():
+    schema = Schema.from_dict({"columns": {**PLACES, "site": {"kind": "categorical", "categories": ["a"]}}})
+    with pytest.raises(ValueError, match=r"at least two declared categories in \(1 \| site\).*declares one"):
+        dpi.regression(
+            "wage ~ age + (1 | site)", {"age": [1.0], "wage": [1.0], "site": ["a"]},
+            schema=schema, epsilon=1.0, delta=1e-6, n_records=N,
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="'site' declares one category"):
+        design("wage ~ site", schema)
+    # Beside other terms it is the constant, and gives no column.
+    assert design("wage ~ age + site", schema).model.names[:2] == ("age", "intercept")

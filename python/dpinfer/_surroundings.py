@@ -95,6 +95,16 @@ def _library() -> ctypes.CDLL | None:
     return None
 
 
+def note(text: str, *public: object, detail: bool = False) -> None:
+    """Log a line of public facts, formatted with ``%``, to the logger "dpinfer": at INFO, a `detail` at DEBUG.
+
+    A process that has not loaded `logging` has nobody who listens.
+    """
+    logging = sys.modules.get("logging")
+    if logging is not None:
+        logging.getLogger("dpinfer").log(logging.DEBUG if detail else logging.INFO, text, *public)
+
+
 class _Bar:
     """Draws with tqdm, from the first report on: on stderr, or as a widget in a notebook that has them."""
 

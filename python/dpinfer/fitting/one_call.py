@@ -11,7 +11,7 @@ from typing import Any, TypedDict, Unpack
 import numpy.typing as npt
 
 from dpinfer._sinks import printable
-from dpinfer._surroundings import ProgressCallback
+from dpinfer._surroundings import ProgressCallback, note
 from dpinfer._validate import check_type
 from dpinfer.accounting import Adjacency, Composed, LedgerAccount, PrivacyPlan, account, as_adjacency
 from dpinfer.errors import FallbackWarning
@@ -260,6 +260,7 @@ def _run(plan: FitPlan, X: Any, y: Any, asked: _Asked, leaks: tuple[str, ...]) -
     """Make the private run, save its release, and compute the posterior."""
     run, folder = asked.run, asked.folder
     checkpoint = run.checkpoint
+    note("fit: method %s for n_records %d, epsilon %.4g, delta %.4g", plan.method, plan.n_records, plan.epsilon, plan.delta)
     if folder is not None and checkpoint is not None and not isinstance(checkpoint, RunCheckpoint):
         # It stays until the release is on the disk.
         run = replace(run, checkpoint=RunCheckpoint(checkpoint))
@@ -307,6 +308,9 @@ def _with_posterior(plan: FitPlan, release: Release, request: PosteriorRequest, 
             f"dpinfer.noise_aware_posterior(error.release).{place}"
         )
         raise
+    if inferred is not None:
+        failed = inferred.diagnostics.warnings or "none"
+        note("posterior: %d parameters, checks that fail: %s", len(inferred.names), failed)
     result = Fit(plan=plan, release=release, maybe_posterior=inferred, failure=failure)
     if folder is not None:
         try:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from dpinfer._arrays import FloatArray
-from dpinfer._surroundings import ProgressCallback, resolve_progress
+from dpinfer._surroundings import ProgressCallback, note, resolve_progress
 from dpinfer._validate import check_integer
 from dpinfer.accounting import Adjacency, Charge, Event, LedgerAccount, charge_run
 from dpinfer.accounting._ledger_file import new_cancel_token, run_of_token
@@ -243,6 +243,8 @@ def private_run(
                 run=record.run,
             ) as charge:
                 run = PrivateRun(charge, record, source, place, question=question, keeps=keeps)
+                where = "without a ledger" if ledger is None else f"charged to {ledger.dataset!r}"
+                note("%s: a private run %s, delta %g%s", mechanism, where, terms.delta, ", resumed" if resumed else "")
                 try:
                     yield run
                 except BaseException:
@@ -256,6 +258,7 @@ def private_run(
             if place is not None and record.token is not None and unused and not isinstance(error, LedgerError):
                 place.discard()
             raise
+        note("%s: the run is finished", mechanism)
         if place is not None and not keeps:
             place.discard()
 
@@ -320,6 +323,16 @@ def question_of(model: Any, control: "RunControl") -> Question:
     return question if question.own or question.unread else Question()
 
 
+def _noted(report: ProgressCallback) -> ProgressCallback:
+    """Return the callback, with a line of the log for each step."""
+
+    def told(done: int, total: int) -> None:
+        note("step %d of %d", done, total, detail=True)
+        report(done, total)
+
+    return told
+
+
 def check_source(source: RandomSource | None) -> RandomSource:
     """Return the source of the run's key, the operating system's by default."""
     if source is None:
@@ -354,6 +367,6 @@ class RunControl:
             source=check_source(random_source),
             ledger=ledger,
             checkpoint=checkpoint,
-            report=resolve_progress(progress, "private steps"),
+            report=_noted(resolve_progress(progress, "private steps")),
             n_threads=0 if n_threads is None else check_integer("n_threads", n_threads, 1, _MAX_THREADS),
         )

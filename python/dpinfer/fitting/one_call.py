@@ -260,7 +260,13 @@ def _run(plan: FitPlan, X: Any, y: Any, asked: _Asked, leaks: tuple[str, ...]) -
     """Make the private run, save its release, and compute the posterior."""
     run, folder = asked.run, asked.folder
     checkpoint = run.checkpoint
-    note("fit: method %s for n_records %d, epsilon %.4g, delta %.4g", plan.method, plan.n_records, plan.epsilon, plan.delta)
+    note(
+        "fit: method %s for n_records %d, epsilon %.4g, delta %.4g",
+        plan.method,
+        plan.n_records,
+        plan.epsilon,
+        plan.delta,
+    )
     if folder is not None and checkpoint is not None and not isinstance(checkpoint, RunCheckpoint):
         # It stays until the release is on the disk.
         run = replace(run, checkpoint=RunCheckpoint(checkpoint))

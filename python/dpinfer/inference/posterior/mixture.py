@@ -234,7 +234,8 @@ class ThetaMarginals:
         weight, mean, variance = self.components(index)
         scale = np.sqrt(np.maximum(variance, np.finfo(float).tiny))
         # Weights sum to 1 but for rounding.
-        return np.clip(special.ndtr((np.asarray(theta)[..., None] - mean) / scale) @ weight, 0.0, 1.0)
+        total = special.ndtr((np.asarray(theta)[..., None] - mean) / scale) @ weight
+        return np.asarray(np.clip(total, 0.0, 1.0))
 
     def quantile(self, levels: FloatArray) -> FloatArray:
         """Return quantiles by root finding on the distribution function, (levels, n)."""

@@ -59,7 +59,7 @@ def noise_aware_posterior(
     ----------
     release : any release
         A gradient trace has T steps and k coordinates.  The trace of DP-SEP takes `approximation` "exact", "naive" or
-        "averaged" (a network's not "exact"), `burn_in`, `model`, `n_samples` and `seed` (see
+        "averaged", `burn_in`, `model`, `n_samples` and `seed` (see
         :func:`dpinfer.inference.sites.posterior.site_posterior`).  A private Newton run takes `prior` "weak" or "model"
         (of the noise variance), `model`, `n_samples`, `n_warmup`, `seed`, `check_convergence` and `fallback` (see
         :func:`dpinfer.inference.newton.posterior.newton_posterior`).  Noisy sufficient statistics of

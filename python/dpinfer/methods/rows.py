@@ -30,6 +30,7 @@ from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, OwnM
 from dpinfer.planning import tuning as choice
 from dpinfer.release import (
     GlmNewtonRelease,
+    NetworkRelease,
     NewtonRelease,
     OwnNewtonRelease,
     OwnPopulationRelease,
@@ -41,6 +42,7 @@ from dpinfer.release import (
 
 _GROUP = "dpinfer.methods"
 _SEP_RATE, _SEP_STEPS = 1.0, 50  # full batches: subsampling buys no accuracy; tens of steps (docs/dp-sep.md)
+_NETWORK = "network"  # the kind of site that has a run of its own
 _HIDDEN = "the noise would hide how large scores are"
 
 
@@ -285,7 +287,7 @@ class DPVIMethod(_OfSteps):
 
 
 class SepMethod(_OfSteps):
-    """A site trace: :func:`dpinfer.run_dp_sep`, all records in every step."""
+    """A site trace: :func:`dpinfer.run_dp_sep`, all records in every step; a network's by its own rule."""
 
     name = "sep"
     told = "noisy sites of many steps"
@@ -295,6 +297,10 @@ class SepMethod(_OfSteps):
         if target.model.site_sum is None:
             raise DoesNotApplyError("not for this model")
         steps: Any = {"sample_rate": _SEP_RATE, "n_steps": _SEP_STEPS}
+        if target.model.site_sum == _NETWORK:
+            if target.adjacency is Adjacency.REPLACE_ONE:
+                raise DoesNotApplyError("its sampling is not accounted for under replace_one adjacency")
+            steps = runs.network_plan_arguments(target.n_records)
         return plan_privacy(**target.budget, **steps, adjacency=target.adjacency), {}
 
     def predicted_width(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
@@ -304,14 +310,16 @@ class SepMethod(_OfSteps):
     def check(self, target: Target, plan: MechanismPlan, request: PosteriorRequest | None, run: RunSettings) -> None:
         """Check the posterior of the planned trace."""
         _refuse_scale(target, self.name)
-        if request is not None:
-            request.check(PlannedRelease(kind=SiteRelease, model=target.model, n_steps=_SEP_STEPS))
+        if request is not None and isinstance(plan, PrivacyPlan):
+            kind = NetworkRelease if target.model.site_sum == _NETWORK else SiteRelease
+            request.check(PlannedRelease(kind=kind, model=target.model, n_steps=plan.n_steps))
 
     def run(self, target: Target, plan: MechanismPlan, settings: Settings, X: Any, y: Any, run: RunSettings) -> Release:
         """Run it."""
         model: Any = target.model
         mechanism: Any = plan
-        return runs.run_dp_sep(model, X, y, plan=mechanism, n_records=target.n_records, **run.of_rows)
+        call = runs.run_network_dp_sep if model.site_sum == _NETWORK else runs.run_dp_sep
+        return call(model, X, y, plan=mechanism, n_records=target.n_records, **run.of_rows)
 
 
 def _hides_sizes(plan: NewtonPlan, n_records: int) -> bool:

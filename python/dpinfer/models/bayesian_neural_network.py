@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer._arrays import FloatArray
-from dpinfer._validate import check_float_array, check_integer, check_interval
+from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
 from dpinfer.models.base import Model, sigmoid, softplus
 from dpinfer.release.guarantee import DERIVED, Guaranteed, Part
@@ -56,6 +56,7 @@ class BayesianNeuralNetwork(Model):
     """
 
     record_form: ClassVar[str] = "regression"
+    site_sum: ClassVar[str | None] = "network"
 
     n_features: int
     n_hidden: int = 50
@@ -210,6 +211,17 @@ def output_moments(
     return means, variances
 
 
+def _half_width(variance: FloatArray, noise: FloatArray, upper: float) -> FloatArray:
+    """Return the `upper` quantile of N(0, v + w) for v in `variance` (m,), w at random one of `noise` (K,)."""
+    spread = np.sqrt(variance[:, None] + noise)
+    low, high = (special.ndtri(upper) * end for end in (spread.min(axis=1), spread.max(axis=1)))
+    for _ in range(50):  # halves: to rounding
+        middle = 0.5 * (low + high)
+        below = special.ndtr(middle[:, None] / spread).mean(axis=1) < upper
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.asarray(0.5 * (low + high))
+
+
 @dataclass(frozen=True, eq=False)
 class NetworkWeights(Guaranteed):
     """Independent Gaussians over a network's weights, with a noise variance: an approximate posterior that predicts.
@@ -225,6 +237,10 @@ class NetworkWeights(Guaranteed):
         At least 0.
     noise_variance : float
         Of a standardised response about f, positive.
+    replicas : (K, n) float64, optional
+        Weights at which K replicas of a private run ended: their spread is that of the privacy noise.
+    replica_noise : (K,) float64, optional
+        Noise variance of each replica, positive.
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks
         As in :class:`dpinfer.Release`.
     """
@@ -233,6 +249,8 @@ class NetworkWeights(Guaranteed):
     loc: FloatArray
     variance: FloatArray
     noise_variance: float
+    replicas: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
+    replica_noise: FloatArray = field(default_factory=lambda: np.zeros(0))
     event: Event = field(default_factory=NonPrivateEvent)
     adjacency: Adjacency = Adjacency.ADD_REMOVE
     delta: float = 0.0
@@ -245,13 +263,16 @@ class NetworkWeights(Guaranteed):
     _released: ClassVar[str] = "the weights' distribution"
 
     def __post_init__(self) -> None:
-        n = self.model.n_params
-        for name in ("loc", "variance"):
-            array = check_float_array(name, getattr(self, name), (n,)).view()
+        n, count = self.model.n_params, len(self.replica_noise)
+        shapes = {"loc": (n,), "variance": (n,), "replicas": (count, n if count else 0), "replica_noise": (count,)}
+        for name, shape in shapes.items():
+            array = check_float_array(name, getattr(self, name), shape).view()
             array.flags.writeable = False
             object.__setattr__(self, name, array)
-        if not np.all(self.variance >= 0.0):
-            raise ValueError("variance must be at least 0")
+        if not np.all(self.variance >= 0.0) or not np.all(self.replica_noise > 0.0):
+            raise ValueError("variance must be at least 0, and replica_noise positive")
+        if count in (1, 2, 3):
+            raise ValueError(f"replicas must be at least 4, or none, got {count}")
         self._check_guarantee()
         object.__setattr__(self, "noise_variance", check_interval("noise_variance", self.noise_variance, 0.0))
 
@@ -268,16 +289,65 @@ class NetworkWeights(Guaranteed):
     def __repr__(self) -> str:
         return f"NetworkWeights({self.loc.size} weights)\n  {self.guarantee}"
 
-    def predict(self, X: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Return the predictive mean and variance (noise included) of the response at X (m, d); two (m,) arrays.
-
-        **Privacy.** Reads the caller's own points, not the training records.
-        """
+    def _moments(self, X: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the mean of f at standardised points, its variance given the sums, and that of the privacy noise."""
         points = check_float_array("X", X, (None, self.model.n_features))
         features = self.model.standardise_features(points)
         mean, variance = output_moments(self.model, self.loc, self.variance, features)
+        if not len(self.replicas):
+            return mean, variance, np.zeros(len(mean))
+        ends = [output_moments(self.model, loc, self.variance, features)[0] for loc in self.replicas]
+        return mean, variance, np.var(ends, axis=0, ddof=1)
+
+    @property
+    def _heavier(self) -> float:
+        """Variance of Student's t with K - 1 degrees of freedom: the replicas' spread is an estimate."""
+        count = len(self.replicas)
+        return (count - 1.0) / (count - 3.0) if count else 1.0
+
+    def predict(self, X: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Return the predictive mean and variance (noise included) of the response at X (m, d); two (m,) arrays.
+
+        The variance counts the privacy noise if there are replicas.
+
+        **Privacy.** Reads the caller's own points, not the training records.
+        """
+        mean, variance, privacy = self._moments(X)
         scale = self.model.target_scale
-        return self.model.target_loc + scale * mean, scale**2 * (variance + self.noise_variance)
+        total = variance + self._heavier * privacy + self.noise_variance
+        return self.model.target_loc + scale * mean, scale**2 * total
+
+    def interval(
+        self, X: npt.ArrayLike, level: float = 0.9, *, kind: str = "response"
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the ends of intervals at X (m, d), two (m,) arrays.
+
+        **Privacy.** Reads the caller's own points, not the training records.
+
+        Parameters
+        ----------
+        X : (m, d) array
+        level : float in (0, 1)
+        kind : {"response", "mean", "retrained"}
+            Of a response; of the function f, given records and privacy noise; or of the mean of f over the privacy
+            noise alone, which many runs on the same records would show, and which needs replicas.
+        """
+        level = check_interval("level", level, 0.0, 1.0)
+        mean, variance, privacy = self._moments(X)
+        upper, count = 0.5 + 0.5 * level, len(self.replicas)
+        if check_choice("kind", kind, ("response", "mean", "retrained")) != "response":
+            if kind == "retrained" and not count:
+                raise ValueError("kind must be 'response' or 'mean' without replicas, got 'retrained'")
+            half = special.ndtri(upper) * np.sqrt(variance if kind == "mean" else 0.0 * variance)
+            if count:
+                half = np.hypot(half, special.stdtrit(count - 1.0, upper) * np.sqrt(privacy))
+        else:
+            noise = np.array([self.noise_variance])
+            if count:
+                noise = self.noise_variance * self.replica_noise.mean() / self.replica_noise
+            half = _half_width(variance + self._heavier * privacy, noise, upper)
+        low, high = (self.model.target_loc + self.model.target_scale * (mean + end) for end in (-half, half))
+        return low, high
 
     def log_predictive_density(self, X: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
         """Return log p(y | X) under the Gaussian predictive, (m,) for X (m, d) and y (m,)."""

@@ -39,7 +39,7 @@ def dp_sep(X, y, **options):
 
 
 def network_dp_sep(X, y, **options):
-    return run_network_dp_sep(NETWORK, X, y, **options).noisy_sums
+    return run_network_dp_sep(NETWORK, X, y, n_replicas=0, **options).noisy_sums
 
 
 def network_vi(X, y, **options):

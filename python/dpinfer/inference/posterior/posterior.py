@@ -304,8 +304,7 @@ class Posterior:
         """
         size = check_integer("n_draws", n_draws, 1)
         if isinstance(self.model, BayesianNeuralNetwork):
-            marginals = self.distribution.marginals
-            return network_mean(self.model, X, marginals.mean, marginals.variance)
+            return network_mean(self.model, X, self.optimum_mean, 1.0 / self.hessian_mean)
         model, theta = require_glm(self.model), self.sample(size, seed=_MAP_SEED, space="unconstrained")
         if self.units is None:
             return predictive_mean(model, X, theta)

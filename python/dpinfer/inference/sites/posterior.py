@@ -7,6 +7,7 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice, check_interval
+from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.posterior import Posterior
@@ -41,16 +42,10 @@ def check_site_request(request: SiteRequest, planned: PlannedRelease) -> None:
     Raises TypeError or ValueError if the request or the model does not fit the kind of release.
     """
     network = issubclass(planned.kind, NetworkRelease)
-    if network and request.approximation not in PLUG_INS:
-        raise ValueError(
-            "approximation must be 'naive' or 'averaged' for the trace of a network, got "
-            f"{request.approximation!r}: no posterior of a network counts the privacy noise yet"
-        )
     check_choice("approximation", request.approximation, ("exact", *PLUG_INS))
-    if request.n_samples is not None and request.approximation != "exact":
-        raise ValueError(
-            f"n_samples must not be given with approximation={request.approximation!r}: it does not sample"
-        )
+    if request.n_samples is not None and (network or request.approximation != "exact"):
+        asked = "a network" if network else f"approximation={request.approximation!r}"
+        raise ValueError(f"n_samples must not be given with {asked}: it does not sample")
     parse_burn_in(request.burn_in, planned.n_steps, least=1)
     if network and not isinstance(planned.model, BayesianNeuralNetwork):
         raise ValueError(f"release must be of a BayesianNeuralNetwork, got {type(planned.model).__name__}")
@@ -195,8 +190,9 @@ def _noise_aware(release: SiteRelease, request: SiteRequest, start: int) -> Post
 def network_posterior(release: NetworkRelease, *, average: float = 0.0) -> NetworkWeights:
     """Return the approximate posterior of the weights that a run of DP-SEP has released.
 
-    The variances are those of SEP's q, 1 / precision with the precision floored: they count the prior and the records,
-    not the privacy noise in the mean.
+    The variances are those of SEP's q, 1 / precision with the precision floored: they count the prior and the records.
+    Replicas of the run, where the release has them, show how far the privacy noise moves the function: predictions and
+    their intervals count it.
 
     Parameters
     ----------
@@ -217,12 +213,14 @@ def _weights(release: NetworkRelease, model: BayesianNeuralNetwork, count: int) 
     """Return the weights' posterior, averaged over the last steps."""
     loc = release.loc[-count:].mean(axis=0)
     precision = release.used_precision[-count:].mean(axis=0)
-    noise = float(release.noise_variance[-count:].mean())
+    noise = release.late_noise if count < release.n_steps // 4 else float(release.noise_variance[-count:].mean())
     return NetworkWeights(
         model,
         loc,
         1.0 / precision,
         noise,
+        replicas=release.replica_loc,
+        replica_noise=release.replica_noise,
         event=release.event,
         adjacency=release.adjacency,
         delta=release.delta,
@@ -237,9 +235,12 @@ def _weights(release: NetworkRelease, model: BayesianNeuralNetwork, count: int) 
 def network_trace_posterior(release: NetworkRelease, request: SiteRequest) -> Posterior:
     """Return the approximate posterior of a network's weights, in the form of the other posteriors.
 
-    "naive" is q after the last step, "averaged" the mean of means and precisions over the steps after the burn-in (half
-    of them by default).  The privacy noise in the means is not counted; ``diagnostics.noise_variance`` is that of a
-    standardised response.
+    "exact" is q after the last step, with the variance of each weight over replicas of the run as that of the privacy
+    noise.  "naive" leaves the noise out; "averaged", too, is the mean of means and precisions over the steps after the
+    burn-in (half of them by default).  ``diagnostics.noise_variance`` is that of a standardised response.  Weights can
+    be exchanged between hidden units: intervals of predictions are :meth:`dpinfer.models.NetworkWeights.interval`.
+
+    Raises NumericalError if "exact" is asked of a release without replicas.
 
     **Privacy.** Post-processing of a NetworkRelease.
     """
@@ -250,14 +251,19 @@ def network_trace_posterior(release: NetworkRelease, request: SiteRequest) -> Po
         first = steps // 2 if start is None else start
     weights = _weights(release, cast(BayesianNeuralNetwork, model_of(release, request.model)), steps - first)
     zero = np.zeros(release.n_params)
+    privacy = zero
+    if request.approximation == "exact":
+        if not len(release.replica_loc):
+            raise NumericalError("the release has no replicas of its run: ask for approximation='naive' or 'averaged'")
+        privacy = release.replica_loc.var(axis=0, ddof=1)
     return posterior_of_sites(
         release,
         request,
         burn_in=first,
         optimum_mean=weights.loc.copy(),
-        optimum_stddev=zero,
+        optimum_stddev=np.sqrt(privacy),
         hessian_mean=1.0 / weights.variance,
         hessian_stddev=zero.copy(),
-        distribution=IndependentTheta(NormalMixtures.single(weights.loc, zero), zero + 1.0, weights.variance, None),
+        distribution=IndependentTheta(NormalMixtures.single(weights.loc, privacy), zero + 1.0, weights.variance, None),
         diagnostics=PosteriorDiagnostics(n_steps_used=steps - first, noise_variance=weights.noise_variance),
     )

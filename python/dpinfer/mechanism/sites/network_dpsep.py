@@ -1,8 +1,11 @@
 """DP-SEP for a network: private sums of centred sites of every weight, releasing the whole trace."""
 
+import hashlib
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -28,7 +31,9 @@ from dpinfer.mechanism.sites import tuning
 from dpinfer.mechanism.sources.row_source import Arrays, total_rows
 from dpinfer.mechanism.sums.sites import open_network_session
 from dpinfer.models import BayesianNeuralNetwork
+from dpinfer.models.bayesian_neural_network import output_moments
 from dpinfer.release import NetworkRelease
+from dpinfer.release.sites.trace import late_steps
 
 
 class NetworkOptions(TypedDict, total=False):
@@ -41,6 +46,7 @@ class NetworkOptions(TypedDict, total=False):
     hidden_start: float
     output_start: float
     start_seed: int
+    n_replicas: int
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,8 @@ class NetworkSettings:
         Standard deviations of the random weights at which a run starts, in the two layers.
     start_seed : int
         Of those weights; public.
+    n_replicas : int
+        Replicas of the run, which show how far the privacy noise moves predictions: none, or at least 4.
 
     Examples
     --------
@@ -82,6 +90,7 @@ class NetworkSettings:
     hidden_start: float = 0.6
     output_start: float = 0.0
     start_seed: int = 0
+    n_replicas: int = tuning.TUNING.replicas
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -93,6 +102,8 @@ class NetworkSettings:
         for name in ("hidden_start", "output_start"):
             put(self, name, check_interval(name, getattr(self, name), 0.0, low_open=False))
         put(self, "start_seed", check_integer("start_seed", self.start_seed, 0))
+        if check_integer("n_replicas", self.n_replicas, 0) in (1, 2, 3):
+            raise ValueError(f"n_replicas must be 0 or at least 4, got {self.n_replicas}")
 
     @classmethod
     def rule(cls, n_records: int, epsilon: float) -> "NetworkSettings":
@@ -228,9 +239,10 @@ def run_network_dp_sep(
         loc = model.start_loc(settings.start_seed, hidden=settings.hidden_start, output=settings.output_start)
     else:
         loc = check_float_array("start", start, (model.n_params,)).copy()
-    run = _NetworkSites(model, plan, settings, loc, n_records)
+    make = partial(_NetworkSites, model, plan, settings, loc, n_records)
+    run = make()
     charged = run_steps(run, plan, control, lambda: check_network_records(model, X, y, plan.adjacency))
-    return NetworkRelease(
+    release = NetworkRelease(
         **run.trace(),
         noise_stddev=plan.noise_multiplier * settings.max_site_norm,
         sample_rate=plan.sample_rate,
@@ -249,6 +261,38 @@ def run_network_dp_sep(
         },
         **guarantee_fields(plan, control),
     )
+    return _with_replicas(release, model, [make() for _ in range(settings.n_replicas)], control)
+
+
+def _with_replicas(
+    release: NetworkRelease, model: BayesianNeuralNetwork, runs: Sequence["_NetworkSites"], control: RunControl
+) -> NetworkRelease:
+    """Return the release with replicas of its run: the same steps on records that the released network makes up.
+
+    Features are standard normal, responses the network's mean plus its noise.  A replica's noise need not be secret.
+
+    **Privacy.** Post-processing of a release: no record is read.
+    """
+    if not runs:
+        return release
+    rng = np.random.default_rng(list(hashlib.sha256(release.loc[-1].tobytes()).digest()))
+    rows = min(release.n_records, max(tuning.TUNING.replica_rows, 2 * round(release.sample_rate * release.n_records)))
+    X = rng.standard_normal((rows, model.n_features))
+    mean, _ = output_moments(model, release.loc[-1], 1.0 / release.used_precision[-1], X)
+    noise = np.empty(len(runs))
+    try:
+        for number, run in enumerate(runs):
+            y = mean + math.sqrt(release.late_noise) * rng.standard_normal(rows)
+            # Of fewer rows more are sampled: the sum over a step's sample stays that over the run's.
+            run.start((X, y), control, rng.bytes(32), rate=release.sample_rate * release.n_records / rows)
+            with np.errstate(all="ignore"):
+                for step in range(release.n_steps):
+                    run.update(step, run.query(step))
+            noise[number] = run.kept["noise"][late_steps(release.n_steps)].mean()
+    except (KeyboardInterrupt, MemoryError) as error:  # the run is paid for: its release is not lost
+        warnings.warn(f"{type(error).__name__} in a replica: the release has none", RuntimeWarning, stacklevel=3)
+        return release
+    return release.replace(replica_loc=np.array([run.state["next_loc"] for run in runs]), replica_noise=noise)
 
 
 class _NetworkSites(Algorithm[Arrays]):
@@ -286,7 +330,10 @@ class _NetworkSites(Algorithm[Arrays]):
 
     def description(self) -> Mapping[str, Any]:
         settings = asdict(self._settings)
-        del settings["start_seed"]  # the start itself contains it
+        del (
+            settings["start_seed"],
+            settings["n_replicas"],
+        )  # the start itself contains the one; no sum depends on the other
         return {
             "model": self._model.to_dict(),
             "n_records": self.n_records,
@@ -294,13 +341,13 @@ class _NetworkSites(Algorithm[Arrays]):
             "start": hash_numbers(self._start),
         }
 
-    def start(self, records: Arrays, control: RunControl, key: bytes) -> None:
+    def start(self, records: Arrays, control: RunControl, key: bytes, rate: float | None = None) -> None:
         self._key = key
         self._session = open_network_session(
             *records,
             n_hidden=self._model.n_hidden,
             scales=(self._model.hidden_scale, self._model.output_scale),
-            sample_rate=self._plan.sample_rate,
+            sample_rate=self._plan.sample_rate if rate is None else min(rate, 1.0),
             max_norm=self._settings.max_site_norm,
             key=key,
             n_threads=control.n_threads,

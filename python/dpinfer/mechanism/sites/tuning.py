@@ -30,6 +30,8 @@ class Tuning:
     least_noise: float = 1e-4
     least_noise_rate: float = 0.02  # least rate of the noise variance; 0.01 to 0.1; Simulated
     start_noise: float = 0.5  # of the standardised response's variance; 0.1 to 1; not tuned: a half
+    replicas: int = 12  # of a network's run; 8 to 32; not tuned: a spread with an error of a fifth
+    replica_rows: int = 20_000  # most made-up records, if no step samples half as many; 1e4 to 1e5; not tuned
     signal: float = 8000.0  # N epsilon at which the rule has the default settings; 2000 to 30 000; Simulated
 
 

@@ -1,7 +1,7 @@
 """Releases of DP-SEP, for sites and for a network: every noisy sum, and the approximate posterior after each step."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, ClassVar
 
@@ -182,6 +182,11 @@ class SiteRelease(SumsOfSites):
         return f"{head}\n  {self.guarantee}"
 
 
+def late_steps(n_steps: int) -> slice:
+    """Return the last quarter of the steps, over which the noise variance of a network is averaged."""
+    return slice(n_steps - max(1, n_steps // 4), n_steps)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NetworkRelease(SumsOfSites):
     """Everything that a run of DP-SEP for a network has published.
@@ -214,6 +219,11 @@ class NetworkRelease(SumsOfSites):
     n_records : int
         The *public* number of records.
     prior_precision : float
+    replica_loc : (K, n) float64, optional
+        Weights at which replicas of the run ended: runs with the same settings and noise of their own, on records that
+        the released network made up (:func:`dpinfer.mechanism.run_network_dp_sep`).
+    replica_noise : (K,) float64, optional
+        Mean noise variance of each replica over its last quarter.
     names : tuple of n str
     max_site_norm, noise_multiplier : float
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
@@ -225,19 +235,28 @@ class NetworkRelease(SumsOfSites):
     noise_variance: Annotated[FloatArray, Shape("T+1", positive=True)]
     weights: Annotated[FloatArray, Shape("T 3", positive=True)]
     prior_precision: Annotated[float, POSITIVE]
+    replica_loc: Annotated[FloatArray, Shape("replicas weights")] = field(default_factory=lambda: np.zeros((0, 0)))
+    replica_noise: Annotated[FloatArray, Shape("replicas", positive=True)] = field(default_factory=lambda: np.zeros(0))
     format_name: ClassVar[str] = "dpinfer-network-release"
     _part_name: ClassVar[str] = "network trace"
 
     def __post_init__(self) -> None:
         n = max(1, len(self.names))
         self._check_names(n)
-        self._check_fields({"n": n, "k": 2 * n + 1, "T+1": len(self.noisy_sums) + 1})
+        replicas = len(self.replica_noise)
+        known = {"n": n, "k": 2 * n + 1, "T+1": len(self.noisy_sums) + 1}
+        self._check_fields(known | {"replicas": replicas, "weights": n if replicas else 0})
         self._check_steps("poisson")
 
     @property
     def used_precision(self) -> FloatArray:
         """The precisions that were used: the raw ones, floored, (T + 1, n)."""
         return np.maximum(self.precision, self.floor[:, None])
+
+    @property
+    def late_noise(self) -> float:
+        """Mean noise variance of a standardised response over the last quarter of the steps."""
+        return float(self.noise_variance[late_steps(self.n_steps)].mean())
 
     def __repr__(self) -> str:
         return f"NetworkRelease({self.n_steps} steps, {self.n_params} weights)\n  {self.guarantee}"

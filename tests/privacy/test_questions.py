@@ -210,3 +210,33 @@ def test_the_librarys_own_models_are_read_whole(model):
     question = read_question(model)
     assert (question.own, question.unread) == (False, ())
     assert question == read_question(model)
+
+
+@pytest.mark.parametrize("run", own_questions.RUNS)
+def test_code_that_keeps_a_state_does_not_go_on(run, tmp_path):
+    """A later process would begin with another state: when calls have changed it, the file has no key."""
+    path, seen = tmp_path / "run", []
+
+    def factor():
+        seen.append(1.0)
+        return 1.0 + 0.01 * len(seen)
+
+    model = own_questions.made(factor)
+    with pytest.raises(own_questions.StopError):
+        own_questions.RUNS[run](model, RunCheckpoint(path, interval=0.0), stop=True)
+    record = RunCheckpoint(path).load()
+    assert (record.key, record.whole, record.step) == (b"", False, 2)
+    seen.clear()
+    with pytest.raises(CheckpointError, match=r"can be read whole|differs in"):
+        own_questions.RUNS[run](own_questions.made(factor), RunCheckpoint(path, interval=0.0))
+
+
+def test_a_contribution_that_keeps_a_state_is_not_read_whole(tmp_path, monkeypatch):
+    seen = []
+
+    def below(rows):
+        seen.append(0.0)
+        return rows <= 30.0
+
+    killed(monkeypatch, below, tmp_path / "run")
+    assert RunCheckpoint(tmp_path / "run").load().key == b""

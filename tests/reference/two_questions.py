@@ -37,6 +37,13 @@ def named(name):
     return keep
 
 
+PLACES = [object() for _ in range(50)]
+
+
+def even(thing):
+    return int(("%r" % thing)[-4:-1], 16) // 16 % 2 == 0  # noqa: UP031
+
+
 def pair(make, one, other):
     return make(one), make(other), lambda which: None
 
@@ -616,6 +623,56 @@ def _(one, other, folder):
     return make(True), make(False), lambda which: None
 
 
+@named("array in the memory of a file")
+def _(one, other, folder):
+    name = str(folder / "mapped.npy")
+    np.save(name, np.array([one]))
+    mapped = np.asarray(np.load(name, mmap_mode="r+"))
+
+    def turn(at):
+        mapped[0] = at
+
+    return turned(lambda rows: rows <= mapped[0], turn, one, other)
+
+
+@named("order of keys")
+def _(one, other, folder):
+    def make(first):
+        labels = {f"{first}{number}": 0 for number in range(8)}
+        return lambda rows: rows <= (one if next(iter(labels.keys() & labels.keys()))[-1] < "4" else other)
+
+    return *(make(letter) for letter in "ab"), lambda which: None
+
+
+@named("text of an error")
+def _(one, other, folder):
+    def make(at):
+        thing = next(thing for thing in PLACES if even(thing) == (at == one))
+
+        def below(rows):
+            try:
+                [].index(thing)
+            except ValueError as error:
+                address = error.args[0].partition(" is not in")[0][-4:-1]
+            return rows <= (one if int(address, 16) // 16 % 2 == 0 else other)
+
+        return below
+
+    return pair(make, one, other)
+
+
+@named("collected object")
+def _(one, other, folder):
+    class Below:
+        def __del__(self):
+            pass
+
+        def __call__(self, rows):
+            return rows <= Setting.value
+
+    return turned(Below(), set_value, one, other)
+
+
 @named("order of a set")
 def _(one, other, folder):
     def make(first):
@@ -627,13 +684,8 @@ def _(one, other, folder):
 
 @named("address in a text")
 def _(one, other, folder):
-    places = [object() for _ in range(50)]
-
-    def even(thing):
-        return int(("%r" % thing)[-4:-1], 16) // 16 % 2 == 0  # noqa: UP031
-
     def make(at):
-        thing = next(thing for thing in places if even(thing) == (at == one))
+        thing = next(thing for thing in PLACES if even(thing) == (at == one))
         return lambda rows: rows <= (one if even(thing) else other)
 
     return pair(make, one, other)

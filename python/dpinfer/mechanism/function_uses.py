@@ -30,10 +30,10 @@ _UNREAD_INSTRUCTIONS = {
     "DICT_MERGE": "named arguments from a mapping",
 }
 _GLOBAL_INSTRUCTIONS = ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL")
-# Attributes that lead outside of an object, or depend on its address.
+# Attributes that lead outside of an object, or to its address, or make a % of numbers, or sets of keys.
 _UNREAD_ATTRIBUTES = (
     "f_globals f_locals f_back f_builtins f_code gi_frame gi_code cr_frame ag_frame tb_frame tb_next ctypes tofile "
-    "dump dumps tobytes tostring format format_map"
+    "dump dumps tobytes tostring format format_map args view getfield cast decode to_bytes translate keys items"
 )
 UNREAD_ATTRIBUTES = frozenset(_UNREAD_ATTRIBUTES.split())
 
@@ -124,7 +124,9 @@ def is_unread_text(value: Any) -> bool:
     """
     if isinstance(value, tuple):
         return any(map(is_unread_text, value))
-    return isinstance(value, str) and ("%" in value or value == "where")
+    return (isinstance(value, str) and ("%" in value or value == "where")) or (
+        isinstance(value, bytes) and b"%" in value
+    )
 
 
 def content_of(cell: types.CellType) -> tuple[Any, ...]:

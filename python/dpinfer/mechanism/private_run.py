@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy.typing as npt
@@ -65,11 +66,12 @@ class PrivateRun:
         source: RandomSource,  # of the key, where `record` has none yet
         checkpoint: RunCheckpoint | None,
         *,
-        question: Question,  # what is asked of the records
+        read: Callable[[], Question],  # reads what is asked of the records
+        question: Question,  # what it was at first
         keeps: bool,  # whether the checkpoint stays after the run
     ) -> None:
         self._charge, self._record, self._source = charge, record, source
-        self._checkpoint, self._keeps, self._question = checkpoint, keeps, question
+        self._checkpoint, self._keeps, self._read, self._question = checkpoint, keeps, read, question
         self._complete = record.complete
         self._process = os.getpid()
         self.begun = False
@@ -98,17 +100,6 @@ class PrivateRun:
         self.refuse_fork()
         if self._complete:
             raise CheckpointError("the checkpoint is of a complete run, and lacks a part of it: nothing more is drawn")
-
-    def asks(self, question: Question) -> None:
-        """Take a second reading of the question, made when the user's code has been called.
-
-        Raises CheckpointError if the run goes on with its key, and the code is no longer what it was.
-        """
-        if question == self._question:
-            return
-        if self._record.tag is not None and not self._complete:
-            raise CheckpointError("checkpoint must be of this run, whose code changes while it is called: remove it")
-        self._question = replace(question, unread=(*question.unread, "a state that calls change"))
 
     @property
     def key(self) -> bytes:
@@ -162,9 +153,11 @@ class PrivateRun:
     def _bind(self, checkpoint: RunCheckpoint, records: Iterable[npt.NDArray[Any]]) -> None:
         if self._record.tag is None:
             with self.reading():
-                self._record = replace(begun(self._record, self.key, records), whole=self._question.whole)
+                self._record = replace(begun(self._record, self.key, records), whole=self._same)
             checkpoint.save(self._record)
             return
+        if not (self._complete or self._same):
+            raise CheckpointError("checkpoint must be of this run, whose code changes when it is called: remove it")
         with self.reading():
             same = hmac.compare_digest(tag_of_records(self._record.tag_key, records), self._record.tag)
         if not same:
@@ -172,6 +165,11 @@ class PrivateRun:
                 "the records must be those of the interrupted run, and are not: to go on with others would reuse its "
                 "noise; remove the checkpoint to begin a new run"
             )
+
+    @property
+    def _same(self) -> bool:
+        """Whether the question was read whole, and no call of a user's code has changed what is read."""
+        return self._question.whole and self._read() == self._question
 
     def save(self, step: int, arrays: Callable[[], Mapping[str, FloatArray]], *, last: bool, now: bool = False) -> None:
         """Save the state after `step` steps: when it is time, `now`, or at the last if the file or a ledger stays.
@@ -181,7 +179,9 @@ class PrivateRun:
         # The ledger records the end of the run: then only a complete file may be read again.
         due = now or (last and (self._keeps or bool(self._charge.settings)))
         if self._checkpoint is not None and (self._checkpoint.due or due):
-            self._record = replace(self._record, step=step, complete=last, arrays=arrays())
+            # A later process begins with the state that the code had at first.
+            whole = self._record.whole and self._same
+            self._record = replace(self._record, step=step, complete=last, whole=whole, arrays=arrays())
             self._checkpoint.save(self._record)
 
 
@@ -196,7 +196,7 @@ def private_run(
     checkpoint: CheckpointArgument = None,
     # returns every public setting that the output depends on, as JSON values; called with a checkpoint only
     description: Callable[[], Mapping[str, Any]] = dict,
-    question: Question = Question(),  # noqa: B008 (frozen)
+    read: Callable[[], Question] = Question,  # reads the question, if a user's code is in it; as `description`
 ) -> Iterator[PrivateRun]:
     """Charge a run, give it its key, and resume it from a checkpoint.
 
@@ -213,7 +213,9 @@ def private_run(
         keeps = isinstance(checkpoint, RunCheckpoint)
         record = resumed = None
         described: Mapping[str, Any] = {}
+        question = Question()
         if place is not None:
+            question = read()
             dataset = None if ledger is None else ledger.dataset
             settings = {"mechanism": mechanism, "secure": source.secure, "dataset": dataset, **description()}
             settings |= {"asked": question.digest} if question.digest else {}
@@ -242,7 +244,7 @@ def private_run(
                 token=record.token,
                 run=record.run,
             ) as charge:
-                run = PrivateRun(charge, record, source, place, question=question, keeps=keeps)
+                run = PrivateRun(charge, record, source, place, read=read, question=question, keeps=keeps)
                 where = "without a ledger" if ledger is None else f"charged to {ledger.dataset!r}"
                 note("%s: a private run %s, delta %g%s", mechanism, where, terms.delta, ", resumed" if resumed else "")
                 try:
@@ -307,8 +309,8 @@ def _resumed_record(
     return None if status == "cancelled" else record
 
 
-def question_of(model: Any, control: "RunControl") -> Question:
-    """Return what a run of many steps asks, if it has a checkpoint and a user's code.
+def reader_of(model: Any, control: "RunControl") -> Callable[[], Question]:
+    """Return the reading of what a run of many steps asks, if a user's code is in it.
 
     Warns before a run which its checkpoint will not let go on.
     """
@@ -320,7 +322,7 @@ def question_of(model: Any, control: "RunControl") -> Question:
             RepeatedSpendingWarning,
             stacklevel=4,
         )
-    return question if question.own or question.unread else Question()
+    return partial(read_question, model) if question.own or question.unread else Question
 
 
 def _noted(report: ProgressCallback) -> ProgressCallback:

@@ -27,7 +27,7 @@ _NUMPY = (
     "full full_like gradient histogram histogram2d hsplit hstack i0 identity in1d indices inner insert int16 int32 "
     "int64 int8 interp iscomplexobj isclose isin isreal isrealobj isscalar kron lexsort linspace logspace matmul max "
     "mean median meshgrid min moveaxis nan_to_num nanargmax nanargmin nanmax nanmean nanmedian nanmin nanprod nanstd "
-    "nansum nanvar ndarray ndim nonzero ones ones_like outer pad partition percentile poly1d polyval prod ptp quantile "
+    "nansum nanvar ndim nonzero ones ones_like outer partition percentile poly1d polyval prod ptp quantile "
     "ravel real repeat reshape roll rollaxis rot90 round searchsorted select shape sinc size sort split squeeze stack "
     "std sum swapaxes take take_along_axis tensordot tile trace transpose trapezoid trapz tri tril triu uint16 uint32 "
     "uint64 uint8 unique unwrap vander var vdot vsplit vstack where zeros zeros_like"

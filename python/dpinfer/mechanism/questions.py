@@ -41,6 +41,8 @@ _UNUSED = (
     "__dataclass_params__ __match_args__ __orig_bases__ __parameters__ __type_params__ _abc_impl"
 )
 _NO_MEMBERS = frozenset(_UNUSED.split())
+# Members that give memory away, or that are called at no certain time.
+_UNREAD_MEMBERS = frozenset(("__array_interface__", "__array_struct__", "__del__"))
 # A class that moved has the name that it had: releases with a fixed key keep their bits.
 _NAMED_BEFORE = {
     "dpinfer.mechanism.newton.own_clipped_model.ClippedScores": "dpinfer.mechanism.newton.own_clipped.ClippedScores",
@@ -193,6 +195,11 @@ class Reader:
             return
         if not (array.flags.c_contiguous and array.flags.writeable):
             self._leaf("layout", f"{array.strides} {array.flags.writeable}".encode())
+        base = array
+        while isinstance(base, np.ndarray) and base.base is not None:
+            base = base.base
+        if type(base) not in (np.ndarray, bytes):
+            self._note(f"an array in the memory of an object of {_name(type(base))}")
         for place, earlier in enumerate(self._arrays):
             if earlier is array:
                 self._leaf("again", f"array {place}".encode())
@@ -309,6 +316,8 @@ class Reader:
         if type(kind) is not type and not (type(kind) is ABCMeta and issubclass(kind, Model)):
             self._note(f"the class {_name(kind)}, made by {_name(type(kind))}")
             self.add(type(kind))
+        for name in _UNREAD_MEMBERS & vars(kind).keys():
+            self._note(f"a class with the method {name}")
         made = {name: part for name, part in vars(kind).items() if name not in _NO_MEMBERS}
         self._own_code("named", (_name(kind), known, (kind.__bases__, made)))
 

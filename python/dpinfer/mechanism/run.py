@@ -21,7 +21,7 @@ from dpinfer.accounting import PrivacyPlan
 from dpinfer.accounting.guarantee import caution_of_delta
 from dpinfer.errors import CheckpointError
 from dpinfer.mechanism.noise_keys import noise_key
-from dpinfer.mechanism.private_run import PrivacyTerms, PrivateRun, RunControl, private_run, question_of
+from dpinfer.mechanism.private_run import PrivacyTerms, PrivateRun, RunControl, private_run, reader_of
 from dpinfer.mechanism.questions import Question
 
 Loaded = TypeVar("Loaded")
@@ -97,7 +97,7 @@ def run_steps(
         ledger=control.ledger,
         checkpoint=control.checkpoint,
         description=lambda: {"version": __version__, "plan": plan.to_dict(), **algorithm.description()},
-        question=question_of(algorithm._model, control),
+        read=reader_of(algorithm._model, control),
     ) as private:
         # From here on the records are read; nothing is drawn before private.begin().
         with private.reading():
@@ -151,7 +151,6 @@ def run_once(
     **Privacy.** `load` reads the records, and is called when the charge is on the disk; `query` sums them and adds
     noise under the key that it is given.  It is called once: what a complete checkpoint has is returned.
     """
-    read = Question if control.checkpoint is None else asked
     with private_run(
         terms,
         mechanism=mechanism,
@@ -159,11 +158,10 @@ def run_once(
         ledger=control.ledger,
         checkpoint=control.checkpoint,
         description=lambda: {"version": __version__, "event": terms.event.to_dict(), **description()},
-        question=read(),
+        read=asked,
     ) as private:
         with private.reading():
             records = load()
-            private.asks(read())
         done, saved = private.begin(() if arrays is None else arrays(records))
         if done:
             result = saved.get(_RELEASED)

@@ -26,7 +26,7 @@ from dpinfer.mechanism.newton.plan import NewtonPlan, check_model, phases_of
 from dpinfer.mechanism.newton.population import PopulationNewton
 from dpinfer.mechanism.newton.unit_parts import open_persons
 from dpinfer.mechanism.noise_keys import RandomSource
-from dpinfer.mechanism.private_run import CheckpointArgument, RunControl, private_run, question_of
+from dpinfer.mechanism.private_run import CheckpointArgument, RunControl, private_run, reader_of
 from dpinfer.mechanism.questions import Question
 from dpinfer.mechanism.records import check_arguments, check_records
 from dpinfer.mechanism.silos.rows import SiloRecords
@@ -184,7 +184,7 @@ def run_newton(
         checkpoint=control.checkpoint,
         description=description,
         # At sites the noise is drawn under keys of theirs.
-        question=Question() if given.own_noise else question_of(model, control),
+        read=Question if given.own_noise else reader_of(model, control),
     ) as private:
         # From here on the records are read; nothing is drawn before the passes begin.
         with private.reading():

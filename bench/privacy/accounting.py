@@ -1,12 +1,15 @@
 """Tables of the accounting: epsilon per accountant and calibrated noise, each answer checked before it is timed.
 
-    python bench/privacy/accounting.py [--skip-prv]
+    python bench/privacy/accounting.py [--skip-prv] [--many]
 
 Checks: the default's epsilon lies inside prv-accountant's interval and below the Rényi bound; a calibrated noise
-multiplier is certified, and one a relative 1.1e-4 smaller is not.
+multiplier is certified, and one a relative 1.1e-4 smaller is not.  `--many` prints the last table alone: what many fits
+cost together, and the share of a budget for each of many fits, with which they are charged.
 """
 
 import argparse
+import pathlib
+import tempfile
 import time
 import warnings
 
@@ -15,10 +18,12 @@ from dpinfer.accounting import (
     Adjacency,
     GaussianEvent,
     PoissonSampled,
+    PrivacyLedger,
     SampledWithoutReplacement,
     SelfComposed,
     account,
     calibrate_noise_multiplier,
+    charge_run,
 )
 from dpinfer.accounting.rdp import RenyiFilter
 
@@ -124,16 +129,43 @@ def without_replacement():
         print(f"  {name}: {bound.epsilon:.4g} in {seconds:.3f} s")
 
 
+def many_fits():
+    """Print what fits of one epsilon cost together, and each one's share of a budget of 3."""
+    noise = calibrate_noise_multiplier(GaussianEvent, target_epsilon=1.0, target_delta=DELTA)
+    print(f"\nmany fits by Gaussian noise, delta = {DELTA:g}, add/remove")
+    print(f"{'fits':>5} {'together, of 1':>15} {'a share of 3':>13} {'together':>9} {'a share of 3, pure':>19}")
+    for count in (1, 2, 4, 9, 10, 20, 50):
+        with tempfile.TemporaryDirectory() as folder:
+            ledger = PrivacyLedger.create(pathlib.Path(folder) / "spent.ledger").add_dataset(
+                "people", budget=(3.0, DELTA)
+            )
+            share, pure = ledger.share(count), ledger.share(count, pure=True)
+            own = calibrate_noise_multiplier(GaussianEvent, target_epsilon=share, target_delta=DELTA)
+            for _ in range(count):
+                terms = {"adjacency": "add_remove", "mechanism": "newton", "secure": True, "delta": DELTA}
+                with charge_run(ledger, GaussianEvent(own), **terms) as charge:
+                    charge.begin()
+            reached = ledger.spent().epsilon
+        assert 2.99 < reached <= 3.0
+        together = account(SelfComposed(GaussianEvent(noise), count), delta=DELTA).epsilon
+        print(f"{count:5d} {together:15.2f} {share:13.4f} {reached:9.4f} {pure:19.4f}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--skip-prv", action="store_true", help="leave out prv-accountant, which takes seconds per row")
+    parser.add_argument("--many", action="store_true", help="the table of many fits alone")
     options = parser.parse_args()
+    if options.many:
+        many_fits()
+        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AccountantFallbackWarning)
         epsilon_table(("pld", "rdp") if options.skip_prv else ("pld", "prv", "rdp"))
     calibration_table()
     filter_table()
     without_replacement()
+    many_fits()
 
 
 if __name__ == "__main__":

@@ -17,10 +17,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
 from dpinfer._arrays import FloatArray
+from dpinfer.accounting.decimals import at_least, decimal_of
 from dpinfer.accounting.events import (
     Adjacency,
     ApproximateEvent,
@@ -115,7 +117,7 @@ def split_pure(steps: Mapping[Step, int]) -> tuple[dict[Step, int], float]:
     """Return the steps without pure guarantees, and the sum of those, which adds to the epsilon of the rest.
 
     For any order of the steps, the loss of the pure ones is at most their sum e, so that the hockey-stick
-    divergence of all at epsilon + e is at most that of the rest at epsilon.
+    divergence of all at epsilon + e is at most that of the rest at epsilon.  Epsilons are decimals, and add as these.
     """
     return _split(steps, StepKind.PURE)
 
@@ -132,8 +134,7 @@ def split_failure(steps: Mapping[Step, int]) -> tuple[dict[Step, int], float]:
 def _split(steps: Mapping[Step, int], kind: StepKind) -> tuple[dict[Step, int], float]:
     rest = {step: count for step, count in steps.items() if step.kind is not kind}
     chosen = {step: count for step, count in steps.items() if step.kind is kind}
-    total = math.fsum(step.shift * count for step, count in chosen.items())
-    return rest, total if sum(chosen.values()) <= 1 else total * _ROUND_UP
+    return rest, at_least(sum((decimal_of(step.shift) * count for step, count in chosen.items()), Fraction(0)))
 
 
 def pure_as_gaussian(steps: Mapping[Step, int]) -> dict[Step, int]:

@@ -1,18 +1,32 @@
 """The privacy ledger: spending for each data set, written before the data are read."""
 
+import math
 import os
 import secrets
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from decimal import ROUND_FLOOR, Context, Decimal
 from pathlib import Path
 from typing import Any
 
-from dpinfer._validate import check_choice, check_interval
+from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting._ledger_file import EntryFile, LedgerEntry
+from dpinfer.accounting.accountant import MAX_NOISE_MULTIPLIER, MIN_NOISE_MULTIPLIER, certify
 from dpinfer.accounting.bound import PrivacyBound
-from dpinfer.accounting.events import Adjacency, Event, as_adjacency, check_event
+from dpinfer.accounting.decimals import at_most, decimal_of, share_of
+from dpinfer.accounting.events import (
+    Adjacency,
+    Event,
+    GaussianEvent,
+    PureEvent,
+    SelfComposed,
+    as_adjacency,
+    check_event,
+)
+from dpinfer.accounting.gaussian import bisected
 from dpinfer.accounting.ledger_state import (
     COMPOSITIONS,
     FORMAT_NAME,
@@ -24,6 +38,9 @@ from dpinfer.accounting.ledger_state import (
     read_state,
 )
 from dpinfer.errors import BudgetExceededError, PrivacyLeakWarning
+
+_ROUNDINGS = (12, 9, 6)  # digits to which what remains is tried: above the rounding of the accountants
+_HALVINGS = 40  # of an interval of epsilons, or of logarithms of noise: 1e-12 of it, a tolerance
 
 
 class PrivacyLedger:
@@ -89,7 +106,8 @@ class PrivacyLedger:
         """Return every entry, after checking the chain."""
         entries = self._file.read()
         read_state(entries)
-        return tuple(entries)
+        # The file's own are shared by all who read it.
+        return tuple(replace(entry, content=deepcopy(entry.content)) for entry in entries)
 
     def holds(self, entry: int, digest: str) -> bool:
         """Return whether entry number `entry` is there and has this digest.
@@ -236,15 +254,78 @@ class LedgerAccount:
         return state.composed([check_event("event", event)], _delta(state, delta))
 
     def remaining(self) -> float | None:
-        """Return the budget's epsilon less the spent one, at least 0; None without a budget.
+        """Return an epsilon that can still be spent, at least 0; None without a budget.
 
-        Runs compose to less than the sum of their epsilons, so that a run with more than this may still fit: see
-        :meth:`preview`.
+        The budget's epsilon less the spent one, rounded down so that a run of it fits.  Runs compose to less than the
+        sum of their epsilons, so that a run with more than this may still fit: see :meth:`preview`.
         """
         state = self._state()
         if state.budget is None:
             return None
-        return max(0.0, state.budget[0] - state.composed([], state.budget[1]).epsilon)
+        spent = state.composed([], state.budget[1]).epsilon
+        if not spent < state.budget[0]:
+            return 0.0
+
+        def fits(epsilon: float) -> bool:
+            return state.fits(PureEvent(epsilon, state.adjacency.value))
+
+        rest = at_most(decimal_of(state.budget[0]) - decimal_of(spent))
+        # What is not pure is certified with the rounding of its arithmetic; a filter counts in other units.
+        for reduced in (rest, *(rest * (1.0 - 10.0**-digits) for digits in _ROUNDINGS)):
+            if fits(reduced):
+                return reduced
+        return rest - bisected(lambda less: fits(rest - less), 0.0, rest, halvings=_HALVINGS)[1]
+
+    def share(self, parts: int, *, pure: bool = False) -> float:
+        """Return the epsilon to give each of `parts` equal runs to come, so that all fit what is left of the budget.
+
+        Gaussian runs at the budget's delta compose to far less than the sum of their epsilons: ten of 1 cost about 3.
+        So a share is more than a tenth.  It holds for runs whose noise is Gaussian and that draw no sample: private
+        Newton, hence :func:`dpinfer.regression` and :func:`dpinfer.fit` by that method, and tables with a delta.  Give
+        each the budget's delta.  A run on samples of the records, as ``run_dpvi``, may cost more; it is then refused.
+
+        Raises ValueError if there is no budget. Raises BudgetExceededError if nothing is left.
+
+        Parameters
+        ----------
+        parts : int
+            At least 1.
+        pure : bool
+            For runs without a delta: counts and tables by default, one statistic.  Their epsilons add.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib, dpinfer as dpi
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ledger = dpi.PrivacyLedger.create(pathlib.Path(folder) / "spent.ledger")
+        ...     account = ledger.add_dataset("census", budget=(3.0, 1e-6))
+        ...     account.share(10), account.share(10, pure=True)
+        (0.855795, 0.3)
+        """
+        parts = check_integer("parts", parts, 1)
+        state = self._state()
+        if state.budget is None:
+            raise ValueError("the data set must have a budget for a share of it: see PrivacyLedger.add_dataset")
+        if pure:
+            left = self.remaining()
+            if not left:
+                raise BudgetExceededError(f"nothing is left of the budget of data set {self.dataset!r}")
+            return share_of(left, parts)
+
+        def event(noise_multiplier: float) -> Event:
+            return SelfComposed(GaussianEvent(noise_multiplier), parts)
+
+        def fits(log_noise: float) -> bool:
+            return state.fits(event(math.exp(log_noise)))
+
+        ends = math.log(MIN_NOISE_MULTIPLIER), math.log(MAX_NOISE_MULTIPLIER)
+        if not fits(ends[1]):
+            raise BudgetExceededError(f"too little is left of the budget of data set {self.dataset!r} for {parts} runs")
+        noise = math.exp(bisected(fits, *ends, halvings=_HALVINGS)[1])
+        one = certify(GaussianEvent(noise), delta=state.budget[1], adjacency=state.adjacency, accountant="pld")
+        # Six digits, downward: people type it.
+        digits = Context(prec=6, rounding=ROUND_FLOOR).create_decimal(Decimal(repr(one.epsilon)))
+        return float(digits)
 
     def check(self, event: Event, *, adjacency: Adjacency | str) -> None:
         """Raise the error that a charge of this event would raise now; writes nothing.
@@ -272,10 +353,12 @@ class LedgerAccount:
         after = state.composed([event], state.budget[1] if state.budget else delta)
         if state.budget is not None and not after.epsilon <= state.budget[0]:
             before = state.composed([], state.budget[1])
+            # All digits, where six do not show that it is more.
+            form = ".6g" if f"{after.epsilon:.6g}" != f"{state.budget[0]:.6g}" else ".17g"
             raise BudgetExceededError(
-                f"the run would bring data set {self.dataset!r} to epsilon = {after.epsilon:.6g} at delta = "
-                f"{after.delta:g}; its budget is {state.budget[0]:g}, of which {before.epsilon:.6g} is spent; nothing "
-                "was added"
+                f"the run would bring data set {self.dataset!r} to epsilon = {after.epsilon:{form}} at delta = "
+                f"{after.delta:g}; its budget is {state.budget[0]:g}, of which {before.epsilon:{form}} is spent; "
+                "nothing was added; remaining() and share() return what fits"
             )
         return after
 

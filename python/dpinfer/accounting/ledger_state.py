@@ -1,6 +1,8 @@
 """The state of a privacy ledger, computed from its entries."""
 
+import contextlib
 import re
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -80,6 +82,10 @@ class DatasetState:
             return RenyiFilter(*self.budget).bound(Composed(tuple(events)), self.adjacency)
         return certify(Composed(tuple(events)), delta=delta, adjacency=self.adjacency, accountant="pld")
 
+    def fits(self, event: Event) -> bool:
+        """Return whether the budget, if there is one, holds one more event."""
+        return self.budget is None or self.composed([event], self.budget[1]).epsilon <= self.budget[0]
+
 
 def check_name(name: Any) -> str:
     """Return a name that an entry may hold."""
@@ -99,23 +105,38 @@ def check_budget(budget: Any) -> tuple[float, float] | None:
     return check_interval("budget[0]", budget[0], 0.0), check_interval("budget[1]", budget[1], 0.0, 1.0)
 
 
+# States of ledgers that were read, by the digest of the last entry, which determines all entries before it.
+_KNOWN: OrderedDict[str, tuple[int, dict[str, DatasetState], dict[str, str]]] = OrderedDict()
+_MOST_KNOWN = 16  # of a few hundred runs each: memory
+_LOOKED_BACK = 8  # entries, more than a run adds: time
+
+
 def read_state(entries: Sequence[LedgerEntry]) -> dict[str, DatasetState]:
-    """Return the state after all entries; refuse entries that no version of this code writes."""
-    state: dict[str, DatasetState] = {}
-    places: dict[str, str] = {}
+    """Return the state after all entries; refuse entries that no version of this code writes.
+
+    It goes on from a state that is known, so that a charge of a long ledger takes as long as one of a short ledger.
+    """
+    known = next((known for entry in entries[: -_LOOKED_BACK - 1 : -1] if (known := _KNOWN.get(entry.digest))), None)
+    first, state, places = known or (0, {}, {})
+    state = {name: replace(own, runs=dict(own.runs)) for name, own in state.items()}
+    places = dict(places)
     try:
         head = entries[0]
         if head.kind != "ledger" or head.content["format"] != FORMAT_NAME:
             raise LedgerFormatError("path must name a privacy ledger, got another kind of file")
         if head.content["version"] != FORMAT_VERSION:
             raise LedgerFormatError("the ledger was written by a newer version of dpinfer")
-        for entry in entries[1:]:
+        for entry in entries[max(1, first) :]:
             _apply(state, places, entry)
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, LedgerError):
             raise
         raise LedgerFormatError("the ledger is damaged: an entry has no meaning") from error
-    return state
+    _KNOWN[entries[-1].digest] = len(entries), state, places
+    while len(_KNOWN) > _MOST_KNOWN:
+        with contextlib.suppress(KeyError):  # another thread was faster
+            _KNOWN.popitem(last=False)
+    return {name: replace(own, runs=dict(own.runs)) for name, own in state.items()}
 
 
 def _apply(state: dict[str, DatasetState], places: dict[str, str], entry: LedgerEntry) -> None:

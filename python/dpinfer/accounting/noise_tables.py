@@ -62,7 +62,7 @@ class NoiseTable:
         if size * sensitivity > _WORK:
             raise ValueError(f"weights must be fewer for a sum that one record moves by up to {sensitivity}")
         # e**epsilon from below, as a ratio of whole numbers: delta is from above.
-        growth = Fraction(Decimal(epsilon).exp(Context(prec=60)).next_minus(Context(prec=50)))
+        growth = Fraction(Decimal(repr(epsilon)).exp(Context(prec=60)).next_minus(Context(prec=50)))
         law = (*self.weights[:0:-1], *self.weights)
         worst = max(self._excess(law, shift, growth) for shift in range(1, sensitivity + 1))
         exact = Fraction(worst, self.total * growth.denominator)

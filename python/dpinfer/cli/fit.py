@@ -7,7 +7,7 @@ from typing import Any
 
 from dpinfer.cli.arguments import EXIT_DONE, POSTERIORS, UsageError, add_posterior_arguments, integer, interval
 from dpinfer.cli.output import OutputFolder
-from dpinfer.cli.pipeline import Route, after_spending, interruptible
+from dpinfer.cli.pipeline import Route, after_spending, interruptible, named_account
 from dpinfer.estimators.logistic import RECIPES, SCALES
 
 _BINARY = ("binomial", "probit")
@@ -134,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
             path.open("rb").close()
     route = _route(args)
     with OutputFolder(args.out, need_bytes=route.need_bytes, overwrite=args.overwrite) as folder:
-        with interruptible(folder, args.checkpoint, charged=args.ledger is not None):
+        with interruptible(folder, args.checkpoint, named_account(args)):
             result = route.spend(folder)
         with after_spending(folder):
             text = route.write(result, folder)

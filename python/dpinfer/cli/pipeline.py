@@ -8,7 +8,7 @@ import shlex
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -116,8 +116,11 @@ def count_records(table: UnreadTable, notes: list[str]) -> int:
 
 
 @contextlib.contextmanager
-def interruptible(folder: OutputFolder, checkpoint: Path | None, *, charged: bool) -> Iterator[None]:
-    """Report how to resume after an interrupt in the block: from the release, or from the checkpoint."""
+def interruptible(
+    folder: OutputFolder, checkpoint: Path | None, account: LedgerAccount | None, *, at_sites: bool = False
+) -> Iterator[None]:
+    """Report how to resume after an interrupt in the block, and what the ledger says: here, or those `at_sites`."""
+    before = set() if account is None else {run.run for run in account.runs()}
     try:
         yield
     except KeyboardInterrupt:
@@ -125,11 +128,23 @@ def interruptible(folder: OutputFolder, checkpoint: Path | None, *, charged: boo
             advice = saved_text(folder.release_path)
         elif checkpoint is not None and checkpoint.exists():
             advice = "the run is charged and saved: the same command resumes from its checkpoint"
+        elif at_sites:
+            advice = "there is no release; the sites' ledgers say what they charged"
         else:
-            advice = "there is no release, and the ledger's charge stands" if charged else ""
+            advice = "" if account is None else _charged_text(account, before)
         if advice:
             sys.stderr.write(f"dpinfer: {advice}\n")
         raise
+
+
+def _charged_text(account: LedgerAccount, before: Collection[str]) -> str:
+    """Return what an interrupted run has left in the ledger."""
+    new = [run.status for run in account.runs() if run.run not in before]
+    if not new:
+        return "there is no release, and nothing was charged"
+    if set(new) == {"cancelled"}:
+        return "nothing was drawn, and the charge was taken back: the ledger says cancelled"
+    return "there is no release, and the ledger's charge stands"
 
 
 def saved_text(path: Path) -> str:

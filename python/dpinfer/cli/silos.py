@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
         plan = plan_regression(args.formula, **common)
         size = 64 * len(plan.model.names) ** 2 + (1 << 20)
         with OutputFolder(args.out, need_bytes=size, overwrite=False) as folder:
-            with interruptible(folder, args.checkpoint, charged=True), warnings.catch_warnings(record=True) as caught:
+            going = interruptible(folder, args.checkpoint, None, at_sites=True)
+            with going, warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", FallbackWarning)
                 fit = regression(
                     args.formula, silos, path=folder.path, checkpoint=args.checkpoint, progress=True, **common

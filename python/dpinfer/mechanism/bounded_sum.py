@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import as_record_array, check_interval, check_names, check_numbers, known_shape
 from dpinfer.accounting import Adjacency, GaussianEvent, LedgerAccount, as_adjacency, calibrate_noise_multiplier
+from dpinfer.accounting.decimals import check_epsilon
 from dpinfer.errors import CheckpointError, RecordError
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.lattice_sums import NormSum, pure_terms
@@ -74,7 +75,7 @@ def private_sum(
         In (0, 1e100]: a bound of a contribution's sum of absolute values with ``delta=0``, else of its Euclidean
         norm. Contributions within 1e-6 of the bound may be shortened by as much.
     epsilon : float
-        In (0, inf).
+        In [1e-50, 1e50], the decimal that is typed.
     delta : float
         In [0, 1).  0 draws discrete Laplace noise, which is smaller for few sums; other values draw Gaussian noise.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
@@ -133,7 +134,7 @@ def released_sum(
     **Privacy.** Reads the records, once it is charged.
     """
     norm = check_interval("max_norm", max_norm, 1e-100, 1e100, high_open=False)
-    epsilon = check_interval("epsilon", epsilon, 0.0)
+    epsilon = check_epsilon("epsilon", epsilon)
     delta = check_interval("delta", delta, 0.0, 1.0, low_open=False)
     relation = as_adjacency(adjacency)
     replace, gaussian = relation is Adjacency.REPLACE_ONE, delta > 0.0

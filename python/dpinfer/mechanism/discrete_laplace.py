@@ -7,6 +7,7 @@ one of the proof and no low bits leak (Mironov 2012); see docs/derivations/basel
 from collections.abc import Sequence
 from fractions import Fraction
 
+from dpinfer.accounting.decimals import decimal_of
 from dpinfer.mechanism import _native
 
 _NOISE_DOMAIN = 1  # number of the generator's domain for noise
@@ -123,7 +124,7 @@ def laplace_mechanism(
     **Privacy.** epsilon-differentially private, with delta = 0, when neighbouring data sets' totals differ by at most
     `l1_sensitivity` in the L1 norm: the ratio of the two densities at any point is at most
     ``exp(epsilon * distance / l1_sensitivity)`` (Ghosh, Roughgarden and Sundararajan 2012), and the scale is the exact
-    rational number.  `key` and `stream` are those of :func:`discrete_laplace`.
+    rational number of epsilon's decimal.  `key` and `stream` are those of :func:`discrete_laplace`.
     """
-    noise = discrete_laplace(key, Fraction(l1_sensitivity) / Fraction(epsilon), len(totals), stream=stream)
+    noise = discrete_laplace(key, l1_sensitivity / decimal_of(epsilon), len(totals), stream=stream)
     return [int(total) + extra for total, extra in zip(totals, noise, strict=True)]

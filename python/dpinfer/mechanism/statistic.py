@@ -14,6 +14,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer._surroundings import standard_arithmetic
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import Adjacency, ApproximateEvent, LedgerAccount, NoiseTable, as_adjacency, noise_table
+from dpinfer.accounting.decimals import check_epsilon
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.discrete_laplace import KeystreamIntegers
 from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
@@ -95,7 +96,7 @@ def run_statistic(
         :class:`dpinfer.mechanism.ShardedRows` are read by workers.  :class:`dpinfer.mechanism.Silos` mask their
         sums, and add the noise (docs/silos.md); their number of rows is not checked.
     epsilon : float
-        In (0, inf).
+        In [1e-50, 1e50], the decimal that is typed.
     n_records : int or CountRelease
         The *public* number of records; or, for counts of successes, the result of :func:`dpinfer.release_count`,
         whose noise the posterior then counts and whose part goes into the guarantee.
@@ -130,7 +131,7 @@ def run_statistic(
     if not getattr(model, "has_statistic", False):
         raise TypeError(f"model must be a conjugate model with a sufficient statistic, got {type(model).__name__}")
     records = check_arguments(model, None, X, ("blocks", "parts", "sites"))
-    epsilon = check_interval("epsilon", epsilon, 0.0)
+    epsilon = check_epsilon("epsilon", epsilon)
     relation = as_adjacency(adjacency)
     counted = n_records if isinstance(n_records, CountRelease) else None
     if isinstance(n_records, CountRelease):

@@ -48,7 +48,7 @@ def test_runs_are_composed_and_not_added_up(account):
         expected = dpi.account(SelfComposed(EVENT, count), delta=DELTA).epsilon
         assert account.spent().epsilon == expected
         assert charge.settings["composed_epsilon"] == expected
-        assert account.remaining() == 1.0 - expected
+        assert account.remaining() == pytest.approx(1.0 - expected, rel=1e-15)
     one = dpi.account(EVENT, delta=DELTA).epsilon
     assert account.spent().epsilon < 3 * one
     assert statuses(account) == ["finished"] * 3

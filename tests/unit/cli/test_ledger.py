@@ -238,6 +238,25 @@ def test_a_busy_ledger_is_a_failure_and_not_a_usage_error(place, capsys, monkeyp
     assert "locked" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "said", "statuses"),
+    [
+        ("cli.trace.run_dpvi", "nothing was charged", []),
+        ("mechanism.trace.dpvi.load_source", "the ledger says cancelled", ["cancelled"]),
+        ("mechanism.trace.dpvi._Gradients.query", "the ledger's charge stands", ["started"]),
+    ],
+)
+def test_an_interrupt_says_what_the_ledger_says(name, said, statuses, place, capsys, monkeypatch):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"dpinfer.{name}", interrupt)
+    assert fit(place, "out") == 130
+    assert said in capsys.readouterr().err
+    account = dpi.PrivacyLedger(place / "spent").dataset("people")
+    assert [run.status for run in account.runs()] == statuses
+
+
 def test_an_interrupted_fit_goes_on_from_its_checkpoint_for_one_charge(place, capsys, monkeypatch):
     def interrupt(done, total):
         if done == 30:

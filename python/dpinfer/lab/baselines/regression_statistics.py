@@ -1,6 +1,5 @@
 """The private half of Gibbs-SS-Noisy: noisy second and fourth moments of bounded regression data."""
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from dpinfer._validate import (
     known_shape,
 )
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
+from dpinfer.accounting.decimals import at_most, decimal_of
 from dpinfer.errors import RecordError
 from dpinfer.lab.baselines.gibbs.regression_indices import moment_indices, statistic_indices
 from dpinfer.mechanism import RandomSource
@@ -188,7 +188,7 @@ def _draw(
     if share > 0.0:
         second = share * epsilon
         # Rounded down, so that the two parts add up to at most epsilon exactly.
-        blocks = [(statistic_indices(n_features), math.nextafter(epsilon - second, 0.0))]
+        blocks = [(statistic_indices(n_features), at_most(decimal_of(epsilon) - decimal_of(second)))]
         blocks.append((moment_indices(n_features), second))
     for stream, (indices, part) in enumerate(blocks):
         factors = np.array(indices)

@@ -8,7 +8,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from dpinfer._arrays import IntArray
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, PureEvent, as_adjacency
+from dpinfer.accounting.decimals import decimal_of
 from dpinfer.errors import SiloError
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.discrete_laplace import laplace_share
@@ -184,7 +184,7 @@ class _StatisticWork(Work):
     def sum(self, index: int, query: bytes, key: bytes, shares: int) -> IntArray:
         if self._total is None:
             raise RuntimeError("the records must be opened before they are summed")
-        scale = Fraction(self._lattice.l1_sensitivity) / Fraction(self._epsilon)
+        scale = self._lattice.l1_sensitivity / decimal_of(self._epsilon)
         noise = laplace_share(key, scale, len(self._total), shares=shares)
         words = [(own + extra) % _WORD for own, extra in zip(self._total, noise, strict=True)]
         return np.array(words, dtype=np.uint64).astype(np.int64)

@@ -19,6 +19,7 @@ from dpinfer._arrays import FloatArray, IntArray
 from dpinfer._validate import as_record_array, check_numbers, known_shape
 from dpinfer._values import is_listed, text_of
 from dpinfer.accounting import Adjacency
+from dpinfer.accounting.decimals import decimal_of
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.discrete_laplace import KeystreamIntegers, discrete_laplace, laplace_mechanism
 from dpinfer.mechanism.records import records_of, without_null_records
@@ -258,7 +259,7 @@ def select_least(costs: Sequence[int], *, sensitivity: int, epsilon: float, key:
     """Return the place of an option, drawn with probability proportional to exp(-epsilon cost / (2 sensitivity)).
 
     **Privacy.** epsilon-differentially private, with delta = 0, when no cost of neighbouring data sets differs by more
-    than `sensitivity` (McSherry and Talwar 2007); epsilon is taken as the rational number that it is.  The options
+    than `sensitivity` (McSherry and Talwar 2007); epsilon is taken as the decimal that it is.  The options
     themselves are public.  No other draw of this key may have this stream.
 
     Notes
@@ -267,7 +268,7 @@ def select_least(costs: Sequence[int], *, sensitivity: int, epsilon: float, key:
     Bernoulli draw by rational arithmetic (Canonne, Kamath and Steinke 2020).  How long it takes depends on the costs.
     """
     source = KeystreamIntegers(key, stream)
-    rate = Fraction(epsilon) / (2 * sensitivity)
+    rate = decimal_of(epsilon) / (2 * sensitivity)
     least = min(costs)
     while True:
         place = source.below(len(costs))
@@ -300,7 +301,7 @@ def thresholded_counts(
     key another `column`.  The noise has scale 1 / epsilon, or 2 / epsilon where a record may be replaced; that of a
     label has its own key, HMAC-SHA-256 of column and label.  A label that no record has is not looked at.
     """
-    scale = Fraction(2 if replace else 1) / Fraction(epsilon)
+    scale = (2 if replace else 1) / decimal_of(epsilon)
     noisy = {label: count + discrete_laplace(_key(key, column, label), scale, 1)[0] for label, count in counts.items()}
     passed = [(label, count) for label, count in noisy.items() if count >= threshold]
     return dict(sorted(passed, key=lambda item: (-item[1], item[0])))

@@ -15,6 +15,7 @@ from dpinfer._types import refuse_array_type
 from dpinfer._validate import check_container, check_integer, check_interval, check_names, known_shape
 from dpinfer._values import as_values, text_of
 from dpinfer.accounting import Adjacency, ApproximateEvent, Event, LedgerAccount, PureEvent, SelfComposed, as_adjacency
+from dpinfer.accounting.decimals import check_epsilon, share_of
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.lattice_sums import pure_terms
 from dpinfer.mechanism.noise_keys import RandomSource
@@ -36,7 +37,6 @@ from dpinfer.mechanism.unknowns.draws import (
 from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease
 
 _LONGEST_LABEL = 1000  # characters of a name
-_SHARE = 1.0 - 1e-13  # rounding of a share, one part of an epsilon or delta: parts never add to more
 
 
 def resolved_probability(n_records: int | None, epsilon: float) -> float:
@@ -46,11 +46,6 @@ def resolved_probability(n_records: int | None, epsilon: float) -> float:
         return chosen.probability
     resolved = chosen.resolved / (epsilon * max(n_records, 1))
     return min(max(resolved, chosen.least_probability), chosen.largest_probability)
-
-
-def shared(total: float, parts: int) -> float:
-    """Return one of `parts` equal shares, whose sum never exceeds the whole."""
-    return total if parts == 1 else total / parts * _SHARE
 
 
 def bounds_event(epsilon: float, n_selections: int, relation: Adjacency) -> Event:
@@ -125,7 +120,7 @@ def release_count(
     >>> bool(abs(count.n_records - 5000) < 100)
     True
     """
-    epsilon = check_interval("epsilon", epsilon, 0.0)
+    epsilon = check_epsilon("epsilon", epsilon)
     relation = as_adjacency(adjacency)
     given = records_of(records)
     given.refuse("records", ("blocks", "parts", "sparse", "cuda"))
@@ -205,7 +200,7 @@ def release_bounds(
     >>> bool(abs(release.centre[0] - 170.0) < 5.0 and 5.0 < release.scale[0] < 20.0)
     True
     """
-    epsilon = check_interval("epsilon", epsilon, 0.0)
+    epsilon = check_epsilon("epsilon", epsilon)
     relation = as_adjacency(adjacency)
     columns = check_names("names", names)
     records_of(X).refuse("X", ("blocks", "parts"))
@@ -215,7 +210,7 @@ def release_bounds(
     searches = _searches(limits, len(columns))
     n_selections = sum(search.n_selections for search in searches)
     control = RunControl.checked(random_source=random_source, ledger=ledger)
-    each = shared(epsilon, n_selections)
+    each = share_of(epsilon, n_selections)
     event = bounds_event(each, n_selections, relation)
     terms = ReleaseTerms(event, relation, pure_terms(epsilon, relation).delta)
     found, said = run_once(
@@ -304,7 +299,7 @@ def release_categories(
     >>> release.categories["value"]
     ('cat', 'dog')
     """
-    epsilon, delta = check_interval("epsilon", epsilon, 0.0), check_interval("delta", delta, 0.0, 1.0)
+    epsilon, delta = check_epsilon("epsilon", epsilon), check_interval("delta", delta, 0.0, 1.0)
     relation = as_adjacency(adjacency)
     if max_labels is not None:
         max_labels = check_integer("max_labels", max_labels, 1)
@@ -318,7 +313,7 @@ def release_categories(
         if shape is not None and len(shape) != 1:
             raise RecordError(f"records must be one column of labels, got {len(shape)} dimensions")
     control = RunControl.checked(random_source=random_source, ledger=ledger)
-    each, failure = shared(epsilon, len(names)), shared(delta, len(names))
+    each, failure = share_of(epsilon, len(names)), share_of(delta, len(names))
     threshold = least_threshold(each, failure, replace=relation is Adjacency.REPLACE_ONE)
 
     def load() -> dict[str, Counter[str]]:

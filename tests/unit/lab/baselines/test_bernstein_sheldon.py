@@ -87,7 +87,7 @@ def test_the_lattice_holds_values_outside_the_bounds_inside():
 
 
 def test_discrete_laplace_takes_any_rational_scale_and_depends_on_key_and_stream():
-    scale = Fraction(1 << 30) / Fraction(0.1)
+    scale = (1 << 30) / Fraction(1, 10)
     first = discrete_laplace(b"k" * 32, scale, 5)
     assert first == discrete_laplace(b"k" * 32, scale, 5)
     assert first != discrete_laplace(b"k" * 32, scale, 5, stream=1)

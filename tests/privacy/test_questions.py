@@ -10,7 +10,7 @@ import shutil
 import numpy as np
 import pytest
 from tests.reference import own_questions, question_mutants
-from tests.reference.two_questions import NAMES
+from tests.reference.two_questions import NAMES, wrapped
 
 import dpinfer as dpi
 from dpinfer.errors import CheckpointError, RepeatedSpendingWarning
@@ -55,6 +55,12 @@ def thresholds(kind, number):
     return sorted(map(float, random.Random(f"{kind} {number}").sample(range(5, 95), 2)))
 
 
+def made(kind, number, folder):
+    """A pair of questions, asked through the same other objects, and what turns the world."""
+    one, other, turn = NAMES[kind](*thresholds(kind, number), folder)
+    return *(wrapped(function, random.Random(f"{kind} {number}")) for function in (one, other)), turn
+
+
 def same_noise(first, second, released):
     """Whether the two releases differ by the exact difference of two different sums."""
     return bool(first != second and np.allclose(released[1] - released[0], second - first, rtol=0.0, atol=1e-9))
@@ -62,17 +68,17 @@ def same_noise(first, second, released):
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_a_question_that_is_read_whole_is_told_from_another(kind, tmp_path):
-    assert merged(kind, tmp_path, 3) == 0
+    assert merged(kind, tmp_path, PAIRS) == 0
 
 
 def merged(kind, folder, pairs):
     """The check: how many pairs of different questions are both read whole, and alike."""
     found = 0
     for number in range(pairs):
-        one, other, turn = NAMES[kind](*thresholds(kind, number), folder)
+        one, other, turn = made(kind, number, folder)
         turn(0)
         first, low = read_question(one), exact(one)
-        one, other, turn = NAMES[kind](*thresholds(kind, number), folder)
+        one, other, turn = made(kind, number, folder)
         turn(1)
         second, high = read_question(other), exact(other)
         found += low != high and first.whole and second.whole and first.digest == second.digest
@@ -97,7 +103,7 @@ def shared(kind, folder, monkeypatch, pairs):
     """The check: how many pairs of questions, of which one took up the other's checkpoint, have the same noise."""
     found = 0
     for number in range(pairs):
-        one, other, turn = NAMES[kind](*thresholds(kind, number), folder)
+        one, other, turn = made(kind, number, folder)
         place, copy = folder / f"run {number}", folder / f"copy {number}"
         turn(0)
         low = exact(one)

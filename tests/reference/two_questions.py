@@ -48,6 +48,48 @@ def pair(make, one, other):
     return make(one), make(other), lambda which: None
 
 
+class Holder:
+    """A callable that holds another."""
+
+    def __init__(self, function):
+        self._function = function
+
+    def __call__(self, rows):
+        return self._function(rows)
+
+    def ask(self, rows):
+        return self(rows)
+
+
+def called(function, rows):
+    return function(rows)
+
+
+def in_default(function):
+    def asked(rows, *, function=function):
+        return function(rows)
+
+    return asked
+
+
+WRAPPERS = (
+    lambda function: lambda rows: function(rows),
+    lambda function: functools.partial(called, function),
+    lambda function: lambda rows, held=(function,): held[0](rows),
+    lambda function: lambda rows, held={"of": function}: held["of"](rows),
+    Holder,
+    lambda function: Holder(function).ask,
+    in_default,
+)
+
+
+def wrapped(function, generator):
+    """The same question, asked through up to three other objects: two of one kind of `generator` are wrapped alike."""
+    for wrap in generator.choices(WRAPPERS, k=generator.randint(0, 3)):
+        function = wrap(function)
+    return function
+
+
 def turned(function, turn, one, other):
     """One function, and a world that is turned."""
     return function, function, lambda which: turn(other if which else one)

@@ -117,7 +117,7 @@ def test_a_site_is_charged_when_its_records_are_read_and_not_before(tmp_path):
     line = [bad, *sites()[1:]]
     with pytest.raises(SiloError, match="4 sites must be there in every pass, and 3 gave a sum"):
         run(line)
-    assert [item.status for item in account_of_site.runs()] == ["started"]
+    assert [item.status for item in account_of_site.runs()] == ["finished"]
     assert "finite" in str(bad.failure)
     release = run([Site(np.full((9, 2), np.nan), np.zeros(9)), *sites()[1:]], may_vanish=1)
     assert release.settings["silos"]["present"] == [3] * PLAN.n_passes

@@ -1,10 +1,13 @@
 """Lines to sites: TCP with TLS on loopback, the commands of both ends, and tables of which a formula makes rows."""
 
 import contextlib
+import itertools
 import os
+import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -46,13 +49,15 @@ def arrays(n_sites=3):
 
 
 @contextlib.contextmanager
-def served(sites, circle):
+def served(sites, circle, **options):
     """Serve each site on a thread, one line each; give the addresses."""
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(listening("127.0.0.1", 0)) for _ in sites]
         threads = [
             threading.Thread(
-                target=serve, args=(site, server, tls_context(**circle["site"], serves=True)), kwargs={"sessions": 1}
+                target=serve,
+                args=(site, server, tls_context(**circle["site"], serves=True)),
+                kwargs={"sessions": 1, **options},
             )
             for site, server in zip(sites, servers, strict=True)
         ]
@@ -108,13 +113,71 @@ def test_a_stranger_gets_no_answer(circle, tmp_path):
     strange = {**strangers["coordinator"], "authority": circle["site"]["authority"]}
     sites = [Site(X, y) for X, y in arrays(2)]
     context = tls_context(**strange, serves=False)
-    with (
-        served(sites, circle) as addresses,
-        TcpLine(addresses, context, timeout=10.0) as line,
-        pytest.raises(SiloError, match="sites 1, 2 have not joined"),
-    ):
-        dpi.run_newton(LOGISTIC, Silos(line), plan=PLAN, n_records=N)
-    assert all(site.transcript.n_bytes["coordinator"] == 0 for site in sites)
+    with served(sites, circle) as addresses:
+        with (
+            TcpLine(addresses, context, timeout=10.0) as line,
+            pytest.raises(SiloError, match="sites 1, 2 have not joined"),
+        ):
+            dpi.run_newton(LOGISTIC, Silos(line), plan=PLAN, n_records=N)
+        assert all(site.transcript.n_bytes["coordinator"] == 0 for site in sites)
+        # The stranger was no line of a coordinator: each site still answers its one.
+        with TcpLine(addresses, tls_context(**circle["coordinator"], serves=False), timeout=60.0) as line:
+            dpi.run_newton(LOGISTIC, Silos(line), plan=PLAN, n_records=N)
+
+
+def drip(address, stop):
+    """Send the head of a handshake byte by byte, until the site ends the line; return whether it did."""
+    with socket.create_connection(address) as line:
+        for byte in itertools.chain(b"\x16\x03\x01\x20\x00", itertools.repeat(1)):
+            try:
+                line.sendall(bytes([byte]))
+            except OSError:
+                return True
+            if stop.wait(0.05):
+                return False
+    return False
+
+
+def test_strangers_who_say_nothing_or_little_keep_nobody_waiting(circle):
+    """More of them than a site lets in at a time, in a session and before it."""
+    sites, told = [Site(X, y) for X, y in arrays(2)], []
+    stop, ended = threading.Event(), []
+    with contextlib.ExitStack() as stack, served(sites, circle, patience=1.0, tell=told.append) as addresses:
+        silent = [stack.enter_context(socket.create_connection(address)) for address in addresses for _ in range(20)]
+        slow = [threading.Thread(target=lambda to=to: ended.append(drip(to, stop))) for to in addresses]
+        stack.callback(stop.set)
+        for thread in slow:
+            thread.start()
+        begun = time.monotonic()
+        with TcpLine(addresses, tls_context(**circle["coordinator"], serves=False), timeout=60.0) as line:
+            dpi.run_newton(LOGISTIC, Silos(line), plan=PLAN, n_records=N)
+            taken = time.monotonic() - begun
+            for thread in slow:
+                thread.join(30)
+        assert ended == [True, True]
+        # A stranger has a second, however it spends it; one after the other they had stopped a site for 21.
+        assert taken < 15.0
+        assert all(line.recv(1) == b"" for line in silent[:3])
+    assert sum("ended" in text for text in told) >= 4
+
+
+def test_a_site_stops_where_its_socket_does(circle):
+    with listening("127.0.0.1", 0) as server:
+        context = tls_context(**circle["site"], serves=True)
+        failed = []
+
+        def run():
+            try:
+                serve(Site(*arrays(2)[0]), server, context)
+            except OSError as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        time.sleep(0.3)
+        server.close()
+        thread.join(20)
+        assert failed
 
 
 def test_a_missing_or_strange_certificate_is_named(circle, tmp_path):

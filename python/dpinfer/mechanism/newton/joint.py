@@ -110,10 +110,20 @@ class StratumScores:
     """The score r z of a row, and a count, in the place of its stratum: a row moves one stratum.
 
     The score is shortened until score and count have one lattice.
+
+    Raises
+    ------
+    ValueError
+        If they have two.
     """
 
     scores: JointScores
     n_strata: int
+
+    def __post_init__(self) -> None:
+        score, both = (_native.PartialSum(length=1, max_norm=norm) for norm in (self.scores.max_norm, self.max_norm))
+        if score.lattice_step != both.lattice_step:
+            raise ValueError("scores must have the lattice of score and count together: use StratumScores.of")
 
     @classmethod
     def of(cls, scores: JointScores, n_strata: int) -> "StratumScores":

@@ -194,7 +194,7 @@ class ReadAgainRecords(ReadRecords):
         RuntimeError
             If one could not be read.
         """
-        parts = self._parts.each_part(_add_part, *self._public, query, self._n_threads)
+        parts = self._parts.each_part(_add_part, *self._public, query, total.max_norm, self._n_threads)
         if [n_rows for _, n_rows in parts] != self._counts:
             raise RecordError("X must give the same rows in every pass, and gave another number")
         for integers, _ in parts:
@@ -216,12 +216,12 @@ def _hash_part(source: RowSource, model: Any, adjacency: Adjacency) -> bytes:
 
 @standard_arithmetic()
 def _add_part(
-    source: RowSource, model: Any, adjacency: Adjacency, query: Query, n_threads: int
+    source: RowSource, model: Any, adjacency: Adjacency, query: Query, max_norm: float, n_threads: int
 ) -> tuple[npt.NDArray[np.int64], int]:
     """Return the integers of a part, and how many rows they are of."""
     # Arrays from a network may be unaligned in memory; kernels read aligned numbers.
     query = copy.deepcopy(query)
-    total = _native.PartialSum(length=query.length, max_norm=query.max_norm)
+    total = _native.PartialSum(length=query.length, max_norm=max_norm)
     n_rows = 0
     for features, response in _blocks(source, model, adjacency):
         query.add(total, Rows.of(features, response, intercept=model.fit_intercept, n_threads=n_threads))

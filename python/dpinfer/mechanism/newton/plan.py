@@ -398,3 +398,14 @@ def plan_newton(
         target_epsilon=target_epsilon,
         stops=target == "model" and "geometry" in phases,
     )
+
+
+def check_phases(plan: NewtonPlan, phases: tuple[str, ...]) -> None:
+    """Refuse a plan whose passes are not of these phases in this order, the scale and the slope being one pass.
+
+    Raises ValueError.
+    """
+    once = tuple(dict.fromkeys(plan.phases))
+    grouped = tuple(phase for phase in once for _ in plan.indices(phase)) == plan.phases
+    if once != phases or not grouped or any(len(plan.indices(phase)) > 1 for phase in ("scale", "slope")):
+        raise ValueError(f"plan must have the phases {', '.join(phases)} in this order, got {', '.join(once)}")

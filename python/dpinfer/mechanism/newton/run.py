@@ -22,7 +22,7 @@ from dpinfer.mechanism.newton.own_model import OwnNewton
 from dpinfer.mechanism.newton.own_population import OwnPopulation
 from dpinfer.mechanism.newton.own_rows import OwnRecords
 from dpinfer.mechanism.newton.pass_records import Passes, open_records
-from dpinfer.mechanism.newton.plan import NewtonPlan, check_model, phases_of
+from dpinfer.mechanism.newton.plan import NewtonPlan, check_model, check_phases, phases_of
 from dpinfer.mechanism.newton.population import PopulationNewton
 from dpinfer.mechanism.newton.unit_parts import open_persons
 from dpinfer.mechanism.noise_keys import RandomSource
@@ -263,7 +263,7 @@ def check_run(
     _check_unit(unit, records, plan.adjacency)
     if isinstance(unit, Clusters) is not plan.clusters:
         raise ValueError("unit must be Clusters with a plan that has clusters=True, and with no other")
-    _check_phases(plan, phases_of(model, plan.target, clusters=plan.clusters))
+    check_phases(plan, phases_of(model, plan.target, clusters=plan.clusters))
     if isinstance(model, PersonModel):
         _check_persons(model, unit)
     elif isinstance(model, OwnModel) and unit is not None:
@@ -348,11 +348,3 @@ def _records_of(
         X, y = given.held
         return OwnRecords(*check_records(model, X, y, plan.adjacency), drawn=model.has_sampler)
     return open_records(model, given, None, plan.adjacency, n_threads=n_threads, units=unit)
-
-
-def _check_phases(plan: NewtonPlan, phases: tuple[str, ...]) -> None:
-    """Refuse a plan whose passes are not of these phases in this order, the scale and the slope being one pass."""
-    once = tuple(dict.fromkeys(plan.phases))
-    grouped = tuple(phase for phase in once for _ in plan.indices(phase)) == plan.phases
-    if once != phases or not grouped or any(len(plan.indices(phase)) > 1 for phase in ("scale", "slope")):
-        raise ValueError(f"plan must have the phases {', '.join(phases)} in this order, got {', '.join(once)}")

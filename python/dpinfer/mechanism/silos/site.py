@@ -5,10 +5,9 @@ is uniform for everybody except for the sum of all sites' vectors, and shares th
 docs/derivations/silos.md.
 """
 
-import contextlib
 import hashlib
 import hmac
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -17,6 +16,7 @@ import numpy as np
 
 from dpinfer._surroundings import standard_arithmetic
 from dpinfer.accounting import LedgerAccount, charge_run
+from dpinfer.accounting._ledger_file import run_of_token
 from dpinfer.accounting.ledger import check_account
 from dpinfer.errors import BudgetExceededError, DpinferError, SiloError
 from dpinfer.mechanism.noise_keys import RandomSource
@@ -40,7 +40,7 @@ from dpinfer.mechanism.silos.masks import (
     to_secret,
 )
 from dpinfer.mechanism.silos.messages import Message, Transcript, asked_of_pass, kind_of, pack, unpack
-from dpinfer.mechanism.silos.terms import MAX_NUMBERS, Terms, epsilon_of_adversaries
+from dpinfer.mechanism.silos.terms import Terms, epsilon_of_adversaries
 from dpinfer.mechanism.silos.work import WORKS, Task, Work
 from dpinfer.models import Model
 
@@ -136,7 +136,7 @@ class Site:
 
     Attributes
     ----------
-    failure : Exception or None
+    failure : BaseException or None
         Reason of the last refusal, for the curator's eyes: the coordinator gets less detail.
     transcript : Transcript
     """
@@ -164,7 +164,7 @@ class Site:
         self._loaded = False
         # The last message that was not refused, and its answer.
         self._last: tuple[bytes, bytes] = (b"", b"")
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self.transcript = Transcript(log)
 
     def answer(self, message: bytes) -> bytes:
@@ -172,7 +172,8 @@ class Site:
         digest = _hash(message)
         if digest == self._last[0]:
             return self._last[1]
-        if kind_of(message) == "open":
+        under_way, opens = self.transcript, kind_of(message) == "open"
+        if opens:
             self.transcript = Transcript(self._log)
         self.transcript.add("coordinator", message)
         try:
@@ -180,12 +181,14 @@ class Site:
                 reply = self._answer(unpack(message))
             self.failure, self._last = None, (digest, reply)
         except Exception as error:
-            self.failure = error
-            # Unusable records are reported like any other error.
+            self.failure = error.__cause__ if isinstance(error, _UnreadError) else error
+            # Unusable records are reported like any other error, whatever error their reader raised.
             reason = next((text for kind, text in _REASONS.items() if isinstance(error, kind)), "an error")
-            self._tell(f"refused because of {reason}: {type(error).__name__}")
+            self._tell(f"refused because of {reason}: {type(self.failure).__name__}")
             reply = pack("refused", reason=reason)
         self.transcript.add("site", reply)
+        if opens and self.failure is not None and self._state is not None:
+            self.transcript = under_way
         return reply
 
     def save(self) -> bytes:
@@ -225,6 +228,7 @@ class Site:
         return self._state
 
     def _open(self, message: Message) -> bytes:
+        before = self._state, self._work, self._loaded
         self._state = _State(key=b"", opening=message.fields)
         self._work, self._loaded = None, False
         try:
@@ -233,7 +237,8 @@ class Site:
             if self._approve is not None and not self._approve(request):
                 raise _DeclinedError("the curator has not agreed")
         except BaseException:
-            self._state = None
+            # The session under way goes on.
+            self._state, self._work, self._loaded = before
             raise
         self._state.key = self._control.source.take_key()
         keys = SiteKeys(self._state.key)
@@ -335,79 +340,85 @@ class Site:
     def _pass(self, message: Message) -> bytes:
         """Return the masked sum of a pass: the records' integers, the noise share, and all masks."""
         state, work, terms, place = self._session, self._task_work(), self._terms(), self._place()
-        index, alive = message.take("index", int), message.take("alive", list)
+        index, alive = message.take("index", int), _places(message, "alive")
         query = message.take("query", bytes)
         if index != state.next_pass or index >= work.n_passes or state.about or not state.masks:
             raise SiloError("a pass must be the next one")
-        if not set(alive) <= set(state.alive) or place not in alive or len(set(alive)) < max(terms.fewest, 2):
+        if not alive <= set(state.alive) or place not in alive or len(alive) < max(terms.fewest, 2):
             raise SiloError("a pass must be of enough sites, and a site that was lost stays lost")
+        question = work.question(index, query, terms)
         if index == 0:
             self._take_shares(message.take("shares", list))
-        self._tell(f"pass {index + 1} of {work.n_passes}: {work.describe(index, query)}")
-        with self._records():
-            keys = SiteKeys(state.key)
-            # From here on this pass counts as answered: another question for it must be refused.
-            state.alive, state.next_pass = sorted(set(alive)), index + 1
-            state.about = asked_of_pass(index, state.alive, query)
-            integers = work.sum(index, query, keys.noise_key(index, _hash(query)), terms.noise_shares)
-            if integers.size * terms.n_sites > MAX_NUMBERS:
-                raise SiloError(f"a pass must have at most {MAX_NUMBERS} numbers in all sites together")
-            total = integers.astype(np.uint64) + own_mask(keys.own_seed(index), state.about, integers.size)
-            private = loaded(keys.mask_private(index))
-            for other in state.alive:
-                if other != place:
-                    public = state.masks[other][KEY_BYTES * index : KEY_BYTES * (index + 1)]
-                    total += pair_mask(private, public, own=place, other=other, about=state.about, length=integers.size)
+        self._tell(f"pass {index + 1} of {work.n_passes}: {work.describe(index, question)}")
+        about = asked_of_pass(index, sorted(alive), query)
+        self._charge(about)
+        self._load()
+        keys = SiteKeys(state.key)
+        # From here on this pass counts as answered: another question for it must be refused.
+        state.alive, state.next_pass, state.about = sorted(alive), index + 1, about
+        integers = work.sum(index, question, keys.noise_key(index, _hash(query)), terms.noise_shares)
+        total = integers.astype(np.uint64) + own_mask(keys.own_seed(index), about, integers.size)
+        private = loaded(keys.mask_private(index))
+        for other in state.alive:
+            if other != place:
+                public = state.masks[other][KEY_BYTES * index : KEY_BYTES * (index + 1)]
+                total += pair_mask(private, public, own=place, other=other, about=about, length=integers.size)
         tags = b"".join(tag(state.tag_keys[other], place, state.about) for other in state.alive)
         return pack("vector", index=index, numbers=total, tags=tags)
 
-    @contextlib.contextmanager
-    def _records(self) -> Iterator[None]:
-        """Charge the ledger, once, and open the records, once in a process."""
-        state, work = self._session, self._task_work()
-        with contextlib.ExitStack() as stack:
-            charge = None
-            if not state.charged:
-                charge = stack.enter_context(
-                    charge_run(
-                        self._ledger,
-                        work.event,
-                        adjacency=work.adjacency,
-                        mechanism=f"{self._task.kind}, one of {self._terms().n_sites} silos",
-                        secure=self._control.source.secure,
-                        delta=work.delta or 1e-6,
-                    )
-                )
-            try:
-                self._load(work)
-            except OSError:
-                # The error comes from the reader of the records: the charge stands.
-                if charge is not None:
-                    charge.refused = True
-                raise
-            if charge is not None:
-                charge.begin()
-                state.charged = True
-            yield
+    def _charge(self, about: bytes) -> None:
+        """Charge the ledger for the session, once, before a record is read.
 
-    def _load(self, work: Work) -> None:
-        if not self._loaded:
-            request = self._task.records
+        The charge stands from here on, whatever happens.  It is that of the session's key and of the first question: a
+        site that goes on after a crash is not charged again, and one that is put back to an older state cannot answer
+        another first question.
+
+        Raises BudgetExceededError or LedgerError if it is refused, or cannot be written; nothing was read.
+        """
+        state, work, account = self._session, self._task_work(), self._ledger
+        if state.charged or account is None:
+            return
+        token = derived(state.key, "charge")
+        run = run_of_token(token)
+        binding = derived(state.key, "first question", about).hex()
+        earlier = {found.run: found for found in account.runs()}.get(run)
+        with charge_run(
+            account,
+            work.event,
+            adjacency=work.adjacency,
+            mechanism=f"{self._task.kind}, one of {self._terms().n_sites} silos",
+            secure=self._control.source.secure,
+            delta=work.delta or 1e-6,
+            token=token if earlier is None or earlier.binding is None else None,
+            run=run,
+        ) as charge:
+            charge.begin(binding)
+        state.charged = True
+
+    def _load(self) -> None:
+        """Open the records, once in a process; an error is told of, and takes no charge back."""
+        if self._loaded:
+            return
+        request, work = self._task.records, self._task_work()
+        try:
             X, y = (self._X, self._y) if request is None else self._X.rows(request)
             work.open(X, y)
-            self._loaded = True
+        except (Exception, SystemExit, GeneratorExit) as error:
+            # Whatever reads the records cannot end the site, whose absence would tell of them without a word.
+            raise _UnreadError from error
+        self._loaded = True
 
     def _opening(self, message: Message) -> bytes:
         """Return the shares that open the sum of a pass: of a site's own mask if it is there, of its key if not."""
         state, terms, place = self._session, self._terms(), self._place()
-        index, present = message.take("index", int), message.take("present", list)
+        index, present = message.take("index", int), _places(message, "present")
         tags, asked = message.take("tags", bytes), state.about
         if not asked or index != state.next_pass - 1:
             raise SiloError("a pass must be opened once, when it was made")
-        if not set(present) <= set(state.alive) or place not in present or len(set(present)) < max(terms.fewest, 2):
+        if not present <= set(state.alive) or place not in present or len(present) < max(terms.fewest, 2):
             raise SiloError("a sum must be of enough sites, and of this one")
         state.about = b""
-        given = b"".join(tag(state.tag_keys[other], other, asked) for other in sorted(set(present)))
+        given = b"".join(tag(state.tag_keys[other], other, asked) for other in sorted(present))
         if not hmac.compare_digest(tags, given):
             raise SiloError("the sites of a sum must all have got the same question")
         shares = []
@@ -416,7 +427,7 @@ class Site:
             shares.append(own if other in present else masking)
         if any(share >= PRIME for share in shares):
             raise SiloError("the shares of a site are damaged")
-        state.alive = sorted(set(present))
+        state.alive = sorted(present)
         return pack("opened", index=index, shares=joined(shares))
 
     def _done(self, message: Message) -> bytes:
@@ -426,11 +437,23 @@ class Site:
         return pack("bye")
 
 
+class _UnreadError(DpinferError):
+    """The records could not be read, or not be used: the cause is for the curator's eyes."""
+
+
 class _DeclinedError(DpinferError):
     """The curator declined."""
 
 
 _REASONS = {BudgetExceededError: "its budget", _DeclinedError: "its curator", SiloError: "the protocol"}
+
+
+def _places(message: Message, name: str) -> set[int]:
+    """Return the places of sites in a field."""
+    places = message.take(name, list)
+    if not all(type(place) is int for place in places):
+        raise SiloError("places of sites must be whole numbers")
+    return set(places)
 
 
 def _hash(content: bytes) -> bytes:

@@ -2,8 +2,10 @@
 
 import contextlib
 import errno
+import queue
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +17,8 @@ from dpinfer.mechanism.silos.site import Site
 
 _MOST_BYTES = 2**30  # of a message; a hostile end must not fill memory
 _HEAD = 8  # bytes of a message's length
+_STRANGERS = 64  # without a certificate so far, at a time: a thread each; memory
+_LOOK = 0.2  # seconds between looks at whether a site is still served; time
 
 
 def tls_context(certificate: Path, key: Path, authority: Path, *, serves: bool) -> ssl.SSLContext:
@@ -128,23 +132,110 @@ def serve(
     *,
     sessions: int | None = None,
     tell: Callable[[str], None] = lambda text: None,
+    patience: float = 10.0,
 ) -> None:
     """Answer coordinators, one after the other, on a socket of :func:`listening` and with a :func:`tls_context`.
 
-    The function stops after `sessions` lines, never by default; `tell` gets a line about each failure.
+    The function stops after `sessions` lines of coordinators, never by default; `tell` gets a line about each failure.
+    A stranger without a certificate has `patience` seconds in all, is no line of a coordinator, and keeps nobody
+    waiting: others are let in meanwhile.
 
     **Privacy.** The site reads its records, and masks its answers.
+
+    Raises OSError if the socket can no longer listen.
     """
+    seconds = check_interval("patience", patience, 0.0)
+    shown: queue.Queue[tuple[ssl.SSLSocket, str]] = queue.Queue()
+    door = _Door(server, context, seconds, tell, shown)
     served = 0
-    while sessions is None or served < sessions:
-        plain, address = server.accept()
-        served += 1
+    try:
+        while sessions is None or served < sessions:
+            line, who = door.next()
+            served += 1
+            try:
+                with line:
+                    _answer(site, line)
+            except OSError as error:
+                tell(f"the line to {who} ended: {type(error).__name__}")
+    finally:
+        door.close()
+
+
+class _Door:
+    """Lets in who shows a certificate, while another line is answered."""
+
+    def __init__(
+        self,
+        server: socket.socket,
+        context: ssl.SSLContext,
+        seconds: float,  # of a stranger, from first to last byte
+        tell: Callable[[str], None],
+        shown: "queue.Queue[tuple[ssl.SSLSocket, str]]",
+    ) -> None:
+        self._server, self._context, self._seconds, self._tell, self._shown = server, context, seconds, tell, shown
+        self._strangers = threading.BoundedSemaphore(_STRANGERS)
+        self._closed = False
+        self._failed: OSError | None = None
+        server.settimeout(_LOOK)
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def next(self) -> tuple[ssl.SSLSocket, str]:
+        """Return the next line, and where it comes from."""
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._shown.get(timeout=_LOOK)
+            if self._failed is not None:
+                raise self._failed
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        self._closed = True
+        self._thread.join()
+        while not self._shown.empty():
+            self._shown.get()[0].close()
+
+    def _listen(self) -> None:
+        while not self._closed:
+            try:
+                plain, address = self._server.accept()
+            except TimeoutError:
+                continue
+            except OSError as error:
+                self._failed = error
+                return
+            if not self._strangers.acquire(blocking=False):
+                plain.close()
+                self._tell(f"the line to {address[0]} ended: too many strangers")
+                continue
+            threading.Thread(target=self._meet, args=(plain, address[0]), daemon=True).start()
+
+    def _meet(self, plain: socket.socket, who: str) -> None:
+        """Ask for a certificate; a clock ends the line of one who sends it byte by byte."""
+        clock = threading.Timer(self._seconds, _end, [plain])
+        clock.daemon = True
+        clock.start()
         try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with context.wrap_socket(plain, server_side=True) as line:
-                _answer(site, line)
-        except OSError as error:
-            tell(f"the line to {address[0]} ended: {type(error).__name__}")
+            plain.settimeout(self._seconds)
+            for level, option in ((socket.IPPROTO_TCP, socket.TCP_NODELAY), (socket.SOL_SOCKET, socket.SO_KEEPALIVE)):
+                plain.setsockopt(level, option, 1)
+            line = self._context.wrap_socket(plain, server_side=True)
+            clock.cancel()
+            line.settimeout(None)
+        except (OSError, ValueError) as error:
+            # A socket that the clock has ended may be none any more.
+            plain.close()
+            self._tell(f"the line to {who} ended: {type(error).__name__}")
+        else:
+            self._shown.put((line, who))
+        finally:
+            clock.cancel()
+            self._strangers.release()
+
+
+def _end(plain: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        plain.shutdown(socket.SHUT_RDWR)
 
 
 def _answer(site: Site, line: ssl.SSLSocket) -> None:

@@ -22,9 +22,11 @@ from dpinfer.mechanism.discrete_laplace import laplace_share
 from dpinfer.mechanism.newton.contributions import Query, ReadRecords
 from dpinfer.mechanism.newton.own_rows import OwnRecords
 from dpinfer.mechanism.newton.pass_records import open_records
-from dpinfer.mechanism.newton.plan import NewtonPlan, check_model
+from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.records import check_records
-from dpinfer.mechanism.silos.messages import pack, unpack
+from dpinfer.mechanism.silos.messages import pack
+from dpinfer.mechanism.silos.questions import asked_of_model, check_task, kinds_of
+from dpinfer.mechanism.silos.terms import MAX_NUMBERS, Terms
 from dpinfer.mechanism.statistic import lattice_of, total_of
 from dpinfer.mechanism.sums.parts import integers_of_part
 from dpinfer.models import Model, OwnModel, model_from_dict
@@ -34,10 +36,8 @@ _LEAST_STDDEV = 64.0  # in lattice steps, of one share: the sum of rounded share
 _MOST_STDDEV = 1e17  # in lattice steps: sums of all shares stay far inside of 64 bits
 
 
-def gaussian_share(key: bytes, query: Query, noise_multiplier: float, shares: int) -> IntArray:
-    """Return a site's share of a pass's noise: rounded Gaussians, of which `shares` sum to the noise multiplier.
-
-    **Privacy.** Reads no records; private as long as nobody else has the key, of this pass and question alone.
+def share_stddev(query: Query, noise_multiplier: float, shares: int) -> float:
+    """Return the noise of a site's share, in lattice steps.
 
     Raises SiloError if the noise is not that of a sum on the lattice.
     """
@@ -45,6 +45,15 @@ def gaussian_share(key: bytes, query: Query, noise_multiplier: float, shares: in
     stddev = noise_multiplier * query.max_norm / step / math.sqrt(shares)
     if not _LEAST_STDDEV <= stddev <= _MOST_STDDEV / shares:
         raise SiloError("the noise of a pass must have between 64 and 1e17 lattice steps")
+    return stddev
+
+
+def gaussian_share(key: bytes, query: Query, noise_multiplier: float, shares: int) -> IntArray:
+    """Return a site's share of a pass's noise: rounded Gaussians, of which `shares` sum to the noise multiplier.
+
+    **Privacy.** Reads no records; private as long as nobody else has the key, of this pass and question alone.
+    """
+    stddev = share_stddev(query, noise_multiplier, shares)
     return _native.rounded_gaussian(key, 0, stddev, query.length)[0]
 
 
@@ -102,23 +111,32 @@ class Work(ABC):
         """
 
     @abstractmethod
-    def sum(self, index: int, query: bytes, key: bytes, shares: int) -> IntArray:
+    def question(self, index: int, query: bytes, terms: Terms) -> Any:
+        """Return the question of a pass, if the task asks it.
+
+        **Privacy.** Reads no records: what is refused here is refused whatever they are.
+
+        Raises SiloError if it is another.
+        """
+
+    @abstractmethod
+    def sum(self, index: int, question: Any, key: bytes, shares: int) -> IntArray:
         """Return the site's sum of a pass with its share of the noise in it, modulo 2**64.
 
         **Privacy.** Reads the records.  Not private by itself: its noise is one share.
         """
 
     @abstractmethod
-    def describe(self, index: int, query: bytes) -> str:
-        """Return the query of a pass, in words."""
+    def describe(self, index: int, question: Any) -> str:
+        """Return the question of a pass, in words."""
 
 
 class _NewtonWork(Work):
     """The passes of a private Newton run."""
 
     def __init__(self, task: Task, *, n_threads: int) -> None:
-        check_model(task.model)
         self._plan = NewtonPlan.from_dict(task.terms)
+        check_task(task.model, self._plan)
         self._model: Any = task.model
         self._n_threads = n_threads
         self._records: ReadRecords | None = None
@@ -132,30 +150,27 @@ class _NewtonWork(Work):
         else:
             self._records = open_records(self._model, X, y, self.adjacency, n_threads=self._n_threads)
 
-    def sum(self, index: int, query: bytes, key: bytes, shares: int) -> IntArray:
+    def question(self, index: int, query: bytes, terms: Terms) -> Query:
+        kind = kinds_of(self._model, self._plan.target)[self._plan.phases[index]]
+        asked = asked_of_model(query, self._model, kind, MAX_NUMBERS // terms.n_sites)
+        share_stddev(asked, self._plan.noise_multipliers[index], terms.noise_shares)
+        return asked
+
+    def sum(self, index: int, question: Query, key: bytes, shares: int) -> IntArray:
         if self._records is None:
             raise RuntimeError("the records must be opened before they are summed")
-        asked = self._query(query)
-        total = _native.PartialSum(length=asked.length, max_norm=asked.max_norm)
-        noise = gaussian_share(key, asked, self._plan.noise_multipliers[index], shares)
-        self._records.add(total, asked)
+        total = _native.PartialSum(length=question.length, max_norm=question.max_norm)
+        noise = gaussian_share(key, question, self._plan.noise_multipliers[index], shares)
+        self._records.add(total, question)
         total.merge(noise)
         return integers_of_part(total)
 
-    def describe(self, index: int, query: bytes) -> str:
-        asked = self._query(query)
+    def describe(self, index: int, question: Query) -> str:
         multiplier = self._plan.noise_multipliers[index]
         return (
-            f"{self._plan.phases[index]}, {type(asked).__name__}: {asked.length} numbers, of a record at most "
-            f"{asked.max_norm:.4g} long; noise multiplier {multiplier:.4g}"
+            f"{self._plan.phases[index]}, {type(question).__name__}: {question.length} numbers, of a record at most "
+            f"{question.max_norm:.4g} long; noise multiplier {multiplier:.4g}"
         )
-
-    def _query(self, query: bytes) -> Query:
-        asked: Any = unpack(query, self._model).fields.get("query")
-        if not all(hasattr(asked, name) for name in ("add", "length", "max_norm")):
-            raise SiloError("a pass must ask a sum over the records")
-        found: Query = asked
-        return found
 
 
 class _StatisticWork(Work):
@@ -181,7 +196,11 @@ class _StatisticWork(Work):
             raise TypeError(f"y must be None for {type(self._model).__name__}, whose records are X")
         self._total, _ = total_of(X, self._model, self.adjacency, self._lattice)
 
-    def sum(self, index: int, query: bytes, key: bytes, shares: int) -> IntArray:
+    def question(self, index: int, query: bytes, terms: Terms) -> None:
+        if query or len(self._names) * terms.n_sites > MAX_NUMBERS:
+            raise SiloError("a pass must ask the statistic of the task, which has no question")
+
+    def sum(self, index: int, question: None, key: bytes, shares: int) -> IntArray:
         if self._total is None:
             raise RuntimeError("the records must be opened before they are summed")
         scale = self._lattice.l1_sensitivity / decimal_of(self._epsilon)
@@ -189,7 +208,7 @@ class _StatisticWork(Work):
         words = [(own + extra) % _WORD for own, extra in zip(self._total, noise, strict=True)]
         return np.array(words, dtype=np.uint64).astype(np.int64)
 
-    def describe(self, index: int, query: bytes) -> str:
+    def describe(self, index: int, question: None) -> str:
         return f"{', '.join(self._names)}; Laplace noise of scale {self._lattice.scale(self._epsilon):.4g}"
 
 

@@ -19,7 +19,11 @@ def add_in_place(total: _native.PartialSum, part: _native.PartialSum, first: int
     """Add a partial sum of the same lattice step to the entries of `total` from `first` on, and a number behind them.
 
     **Privacy.** One record moves `total` by at most the norm of its contribution to entries and number together.
+
+    Raises ValueError if the steps differ: integers would then mean other numbers.
     """
+    if part.lattice_step != total.lattice_step:
+        raise ValueError("part must have the lattice of the total")
     integers = np.zeros(total.length, dtype=np.int64)
     integers[first : first + part.length] = integers_of_part(part)
     integers[first + part.length] = behind

@@ -58,7 +58,7 @@ def test_a_site_that_took_any_query_would_be_seen(parts, monkeypatch):
     works = works_of(model, plan, (common, more))
     multiplier = plan.noise_multipliers[index]
     assert moved(works, index, lie, multiplier) is None
-    kinds = {**messages.QUERIES, "dpinfer.mechanism.newton.joint": ("ClusterProducts",)}
+    kinds = {**messages.QUERIES, "mechanism.newton.joint": ("ClusterProducts",)}
     monkeypatch.setattr(messages, "QUERIES", kinds)
     assert moved(works, index, lie, multiplier) is None
     monkeypatch.setattr(work, "asked_of_model", loosely)
@@ -85,7 +85,7 @@ def test_what_may_travel_is_what_a_pass_may_ask():
         for kind in (wanted if isinstance(wanted, tuple) else (wanted,))
     }
     named = {(kind.__module__, kind.__name__) for kind in asked} | {("dpinfer.models.clipping", "ClippedResidual")}
-    assert named == {(module, name) for module, names in messages.QUERIES.items() for name in names}
+    assert named == {(f"dpinfer.{module}", name) for module, names in messages.QUERIES.items() for name in names}
     assert all(is_dataclass(kind) for kind in asked)
 
 

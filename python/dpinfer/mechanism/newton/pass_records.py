@@ -29,7 +29,7 @@ from dpinfer.mechanism.newton.unit_parts import UnitParts, check_unit_rows, sort
 from dpinfer.mechanism.noise_keys import noise_key
 from dpinfer.mechanism.private_run import PrivateRun
 from dpinfer.mechanism.records import check_rows, records_of
-from dpinfer.mechanism.silos.rows import SESSION
+from dpinfer.mechanism.silos.terms import SESSION
 from dpinfer.mechanism.sources.row_source import Arrays, Records, RowSource, total_rows
 from dpinfer.mechanism.sources.sparse import SparseFeatures
 from dpinfer.mechanism.sums.parts import integers_of_part

@@ -20,18 +20,16 @@ from dpinfer.models import Model
 _MAGIC = b"dpinfer silos 1\n"
 _TAG = "%"
 _TYPES = {"<f8", "<f4", "<i8", "<u8", "|b1", "<i4"}
-# The dataclasses of messages, by module: queries of passes (questions.py), and a table that one holds.
+# The dataclasses of messages, by module of the library: queries of passes (questions.py), and a table that one holds.
 QUERIES: Mapping[str, tuple[str, ...]] = {
-    "dpinfer.mechanism.newton.contributions": (
+    "mechanism.newton.contributions": (
         *("LogScaleCounts", "FeatureMeans", "SecondMoments", "RobustScores", "ClippedScores", "ClippedCurvatures"),
     ),
-    "dpinfer.mechanism.newton.joint": (
-        *("JointScores", "Curvatures", "ScoreProducts", "Sizes", "UnitSizes", "UnitProducts"),
-    ),
-    "dpinfer.mechanism.newton.own_rows": ("CentredScores",),
-    "dpinfer.mechanism.newton.own_clipped_model": ("ClippedScores",),
-    "dpinfer.mechanism.newton.own_population": ("OwnScores", "OwnCurvatures"),
-    "dpinfer.models.clipping": ("ClippedResidual",),
+    "mechanism.newton.joint": (*("JointScores", "Curvatures", "ScoreProducts", "Sizes", "UnitSizes", "UnitProducts"),),
+    "mechanism.newton.own_rows": ("CentredScores",),
+    "mechanism.newton.own_clipped_model": ("ClippedScores",),
+    "mechanism.newton.own_population": ("OwnScores", "OwnCurvatures"),
+    "models.clipping": ("ClippedResidual",),
 }
 
 
@@ -124,7 +122,7 @@ def _plain(value: Any, blobs: list[bytes]) -> Any:
 
 def _may_travel(module: str, name: str) -> bool:
     """Return whether a message may hold this dataclass."""
-    return name in QUERIES.get(module, ()) and module in sys.modules
+    return name in QUERIES.get(module.removeprefix("dpinfer."), ()) and module in sys.modules
 
 
 def _value(item: Any, blobs: memoryview, model: Model | None) -> Any:

@@ -12,10 +12,8 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.silos.messages import pack
-from dpinfer.mechanism.silos.terms import Terms, epsilon_of_adversaries
+from dpinfer.mechanism.silos.terms import SESSION, Terms, epsilon_of_adversaries
 from dpinfer.mechanism.sources.row_source import Records
-
-SESSION = "session"  # the array of a checkpoint that holds the coordinator's end of a session
 
 
 class Line(Protocol):

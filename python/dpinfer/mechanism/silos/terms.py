@@ -9,6 +9,7 @@ from dpinfer._validate import check_integer
 from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, PureEvent
 from dpinfer.accounting.accountant import certify_at
 
+SESSION = "session"  # the array of a checkpoint that holds the coordinator's end of a session: format
 MAX_SITES = 200  # every pair of sites agrees on a key: 20 000 pairs; time
 MAX_NUMBERS = 2**20 - 1  # of one pass times sites: the slack for the noise's finite precision covers as many draws
 

@@ -3,8 +3,8 @@
     python verify_release.py certificate.json [--release FILE] [--ledger FILE] [--public-key HEX]
 
 It recomputes hashes, signature and delta at epsilon, by an accountant of its own that rounds up: integers and decimals
-with bounded errors.  Exit status: 0 if all claims hold, 3 if they hold and no guarantee is promised, 1 for a
-contradiction, 2 for wrong arguments.  Format and proofs: docs/certificates.md.
+with bounded errors.  Exit status: 0 if all claims hold, 3 if nothing contradicts but something is not known or no
+guarantee is promised, 1 for a contradiction, 2 for wrong arguments.  Format and proofs: docs/certificates.md.
 """
 
 import argparse
@@ -47,10 +47,24 @@ FIELDS = {
 }
 SIGNED, NO_SIGNATURE = "dpinfer-certificate-1\n", "the signature is not that of the key"
 SUMS = {"dpinfer-release": "noisy_gradients", "dpinfer-site-release": "noisy_sums"}
-# How far a stated epsilon may lie below what follows, for plain and for sampled noise, and above it, by accountant.
-EXACT, SAMPLED = Fraction(1, 10**9), Fraction(1, 100)
-EXCESS = {"pld": Fraction(1, 100), "prv": Fraction(1, 5), "rdp": Fraction(10**6)}
-LONGEST, TOO_LONG = 60_000, "it has too many steps for this accountant"  # points of a law: some seconds
+NEWTON = ["newton", "glm-newton", "own-newton", "population", "clustered-population", "own-population"]
+OWN_PARTS = {"dpinfer-release": "gradient trace", "dpinfer-statistic-release": "sufficient statistics"} | {
+    f"dpinfer-{kind}-release": name
+    for kind, name in [("site", "site trace"), ("network", "network trace"), ("sum", "private sums")]
+    + [(kind, "sums of a private Newton run") for kind in NEWTON]
+}
+EXACT = Fraction(1, 10**9)  # how far a stated epsilon may lie below what follows: another machine's arithmetic
+EXCESS = {"pld": Fraction(1, 100), "prv": Fraction(1, 5), "rdp": Fraction(10**6)}  # how far above, by accountant
+FINENESS = 1, 8, 32  # of the grids that are tried: a relative 5e-4, 1e-5, 5e-7 of epsilon
+LONGEST, WORK, LONGEST_TEXT = (
+    400_000,
+    2 * 10**9,
+    2**24,
+)  # points of a law, a minute of arithmetic, bytes of a certificate
+TOO_LONG = "it has too many steps for this accountant"
+TABLE = (
+    "CREATE TABLE entries (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, content TEXT NOT NULL, digest TEXT NOT NULL)"
+)
 
 
 class ContradictionError(Exception):
@@ -59,6 +73,10 @@ class ContradictionError(Exception):
 
 class UnableError(Exception):
     """Something can be neither confirmed nor contradicted here."""
+
+
+class UnaskedError(UnableError):
+    """Nobody claims it, or asks for it."""
 
 
 def need(condition: object, message: str, error: type[Exception] = ContradictionError) -> None:
@@ -90,11 +108,23 @@ def up(value: Fraction) -> Decimal:
     return wide(60, ROUND_CEILING).divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
+class Work:
+    """What is left of the arithmetic that one question may take, in units of some nanoseconds."""
+
+    def __init__(self) -> None:
+        self.left = WORK
+
+    def spend(self, units: int) -> None:
+        """Take off some work; raise UnableError if none is left."""
+        self.left -= units
+        need(self.left > 0, TOO_LONG, UnableError)
+
+
 class Normal:
     """Bounds on the distribution function of N(0, 1) with an absolute error of 10**-digits."""
 
-    def __init__(self, digits: int) -> None:
-        self.context, self.least = wide(digits + 20, ROUND_CEILING), Decimal(10) ** -digits
+    def __init__(self, digits: int, work: Work) -> None:
+        self.context, self.least, self.work = wide(digits + 20, ROUND_CEILING), Decimal(10) ** -digits, work
         self.reach = Decimal(math.isqrt(5 * digits + 80))  # exp(-reach**2 / 2) is far below 10**-digits
         with localcontext(self.context):
             self.half = self.integral(self.reach)
@@ -106,6 +136,7 @@ class Normal:
             n += 2
             term *= square / n
             total += term
+        self.work.spend(n * (self.context.prec + self.context.prec**2 // 300))
         return total * (square / -2).exp()
 
     def cdf(self, z: Decimal) -> tuple[Decimal, Decimal]:
@@ -114,9 +145,9 @@ class Normal:
         return max(Decimal(0), Decimal("0.5") + part - self.least), min(Decimal(1), Decimal("0.5") + part + self.least)
 
 
-def pure_mu(epsilon: Fraction) -> Fraction:
+def pure_mu(epsilon: Fraction, work: Work) -> Fraction:
     """Return a mu whose Gaussian dominates a pure guarantee: Phi(mu / 2) is at least e**epsilon / (1 + e**epsilon)."""
-    normal, low, high = Normal(60), Decimal(0), Decimal(40)
+    normal, low, high = Normal(60, work), Decimal(0), Decimal(40)
     with localcontext(normal.context):
         corner = 1 - 1 / (1 + up(epsilon).exp()) + normal.least
         while high - low > high * Decimal("1e-15"):
@@ -144,20 +175,29 @@ class Law(NamedTuple):
 class Accountant:
     """Delta at one epsilon, from above, of sampled steps and one plain Gaussian: laws on a grid of losses."""
 
-    def __init__(self, steps: Counter[Step], squared_mu: Fraction, epsilon: Fraction, delta: Fraction) -> None:
+    def __init__(
+        self, steps: Counter[Step], squared_mu: Fraction, epsilon: Fraction, delta: Fraction, fine: int, work: Work
+    ) -> None:
         mu, total = up(squared_mu).sqrt(wide(60)).next_plus(wide(59)) if squared_mu else Decimal(0), steps.total()
-        known = total <= 10**6 and all(step.mu <= 60 for step in steps) and (Decimal("1e-30") < mu < 1000 or not mu)
+        known = total <= 10**9 and all(step.mu <= 60 for step in steps) and (Decimal("1e-30") < mu < 1000 or not mu)
         need(known and epsilon <= 10**6 and delta > Fraction(1, 10**60), "it is beyond this accountant", UnableError)
-        digits, growth = 13 + len(str(total)) + len(str(int(1 / delta))), min(int(epsilon), 2000) // 2 if mu else 0
+        digits, growth = (
+            13 + len(str(total * fine)) + len(str(int(1 / delta))),
+            min(int(epsilon), 2000) // 2 if mu else 0,
+        )
         self.steps, self.plain, self.epsilon = steps, Step(False, mu, Fraction(1)), -up(-epsilon)
-        self.unit, self.normal = 10**digits, Normal(digits + 25 + growth)
-        self.tail, self.cut = up(delta / (10**6 * total + 1)), delta * self.unit / (10**5 * total + 1)
+        self.unit, self.normal = 10**digits, Normal(digits + 25 + growth, work)
+        self.tail = up(delta / (10**6 * fine**2 * total + 1))
+        self.cut = delta * self.unit / (10**5 * fine**2 * total + 1)
         self.rare = min(1.0, float(delta) * total**2)  # below this mass of a step, bins may be wider
-        # A width h adds about (t + 1) n h**2 / 12 to epsilon for n steps, where e**(t loss) weighs the losses near it.
-        # By either estimate of t that is at most 0.1 % of epsilon; any width gives a bound.
+        # Bins of width h add about (t + 1) / 2 times the variance that they add to epsilon, where e**(t loss) weighs
+        # the losses near it; h doubles with every second doubling of the steps.  By either estimate of t that is at
+        # most 0.05 % of epsilon for fine = 1; any width gives a bound.
+        doublings = total.bit_length()
         spread = sum(n * float(step.rate) ** 2 * math.expm1(min(float(step.mu) ** 2, 2.0)) for step, n in steps.items())
         scale = max(math.sqrt(spread), epsilon / math.sqrt(epsilon / 2 - math.log(delta)), 1e-15)
-        self.width = Decimal(2) ** -max(0, math.ceil(-math.log2(scale * math.sqrt(0.006 / max(1, total)))))
+        last = math.ceil(-math.log2(scale * math.sqrt(0.001 / (0.3 * doublings + 0.4)) / fine))
+        self.bits = max(0, last) + max(0, doublings - 1) // 2
 
     def profile(self, step: Step, epsilon: Decimal, removed: bool) -> Decimal:
         """Return delta of one step at any epsilon, from above, for a record that is removed or added."""
@@ -174,16 +214,16 @@ class Accountant:
 
     def law(self, step: Step, removed: bool) -> Law:
         """Return a law whose delta is at least the step's at every epsilon: chords of it in e**epsilon, on the grid."""
-        edges, masses, above = dict[int, Decimal](), Counter[int](), Decimal(1)
+        edges, masses, above, width = dict[int, Decimal](), Counter[int](), Decimal(1), Decimal(2) ** -self.bits
         for sign in (1, -1):  # until delta is nearly that of no loss, and in longer strides where that is near
             k, excess = 0, Decimal(1)
             while excess > self.tail:
-                need(len(edges) < LONGEST // 4, TOO_LONG, UnableError)
-                edges[k] = self.profile(step, k * self.width, removed)
-                excess = max(self.tail, edges[k] - max(Decimal(0), 1 - (k * self.width).exp()))
-                k += sign * max(1, int((self.rare / float(excess)) ** 0.1))
+                need(abs(k) < LONGEST, TOO_LONG, UnableError)
+                edges[k] = self.profile(step, k * width, removed)
+                excess = max(self.tail, edges[k] - max(Decimal(0), 1 - (k * width).exp()))
+                k += sign * max(1, int((self.rare / float(excess)) ** 0.2))
         for (k, delta), (following, lower) in pairwise([*sorted(edges.items()), (max(edges) + 1, edges[max(edges)])]):
-            further = delta + (delta - lower) / (((following - k) * self.width).exp() - 1)  # the mass above k
+            further = delta + (delta - lower) / (((following - k) * width).exp() - 1)  # the mass above k
             masses[k] = max(0, int((above - further) * self.unit)) + 2
             above = further
         return Law([masses[k] for k in range(min(masses), max(masses) + 1)], min(masses), int(above * self.unit) + 2)
@@ -194,6 +234,7 @@ class Accountant:
         need(size < 2 * LONGEST, TOO_LONG, UnableError)
         # Polynomials with a slot of digits for each coefficient: `decimal` multiplies them by a fast exact transform.
         slot = len(str(max(one.masses) * max(two.masses) * size))
+        self.normal.work.spend(40 * slot * size)
         packed = [Decimal("".join([f"{mass:0{slot}d}" for mass in reversed(law.masses)])) for law in (one, two)]
         digits = f"{wide(MAX_PREC).multiply(*packed):f}".zfill(slot * size)
         masses = [-(-int(digits[k : k + slot]) // self.unit) for k in range(len(digits) - slot, -1, -slot)]
@@ -203,25 +244,39 @@ class Accountant:
         kept = [sum(masses[: low + 1]), *masses[low + 1 : high]]
         return Law(kept, one.start + two.start + low, -(-infinite // self.unit) + sum(masses[high:]))
 
-    def composed(self, removed: bool) -> Law:
-        """Return a law that dominates the sum of all steps' losses, by squaring."""
+    def halved(self, law: Law, bits: int) -> Law:
+        """Return a law on a grid twice as wide: every other point goes to its neighbours, its mean of e**-x kept."""
+        share = 1 / (1 + (-(Decimal(2) ** -bits)).exp())
+        upper, lower, before = int(share * self.unit) + 2, int((1 - share) * self.unit) + 2, law.start & 1
+        masses = [0] * ((len(law.masses) + before) // 2 + 1)
+        for k, mass in enumerate(law.masses, before):
+            masses[k // 2] += -(-mass * lower // self.unit) if k & 1 else mass
+            masses[k // 2 + (k & 1)] += -(-mass * upper // self.unit) if k & 1 else 0
+        return Law(masses, law.start // 2, law.infinite)
+
+    def composed(self, removed: bool) -> tuple[Law, int]:
+        """Return a law that dominates the sum of all steps' losses, by doubling, and the bits of its grid."""
         laws, law = [(self.law(step, removed), count) for step, count in self.steps.items()], Law([self.unit], 0, 0)
-        for bit in reversed(range(self.steps.total().bit_length())):
+        doublings, bits = self.steps.total().bit_length(), self.bits
+        for bit in reversed(range(doublings)):
             done = sum(count >> bit for _, count in laws)
             law = self.product(law, law, done)
             for factor in (factor for factor, count in laws if count >> bit & 1):
                 law = self.product(law, factor, done)
-        return law
+            if bit and bit % 2 == 0:
+                law, laws = self.halved(law, bits), [(self.halved(factor, bits), count) for factor, count in laws]
+                bits -= 1
+        return law, bits
 
     def delta(self) -> Fraction:
         """Return delta at epsilon, from above, in the worse of the two orders: the mean of the plain Gaussian's."""
         worst = Decimal(0)
         with localcontext(self.normal.context):
             for removed in (True,) if all(step.subset for step in self.steps) else (True, False):
-                law = self.composed(removed)
-                total = Decimal(law.infinite)
+                law, bits = self.composed(removed)
+                total, width = Decimal(law.infinite), Decimal(2) ** -bits
                 for k, mass in enumerate(law.masses, law.start):
-                    total += mass * self.profile(self.plain, self.epsilon - k * self.width, True)
+                    total += mass * self.profile(self.plain, self.epsilon - k * width, True)
                 worst = max(worst, total / self.unit)
         return Fraction(worst)
 
@@ -248,7 +303,7 @@ def noisy_step(name: str, value: dict[str, Any], relation: str) -> tuple[Step, F
         rate = Fraction(number(value["sample_rate"], 0, 1))
         bound = rate == 1 or relation != "replace_one"
     elif name == "sampled_without_replacement":
-        total = number(value["n_records"], 0, math.inf, whole=True)
+        total = number(value["n_records"], 0, 2**63, whole=True)
         rate = Fraction(number(value["n_sampled"], 0, total, whole=True), total)
         bound, factor = relation != "add_remove", 2 if rate < 1 else factor
     need(bound, "this sampling has no known bound under this relation")
@@ -258,13 +313,16 @@ def noisy_step(name: str, value: dict[str, Any], relation: str) -> tuple[Step, F
     return Step(rate < 1 and name != "poisson_sampled", up(factor / sigma), rate), sigma
 
 
-def follows(events: list[Any], relation: str, epsilon: Fraction | float, delta: Fraction | float) -> bool:
+def follows(
+    events: list[Any], relation: str, epsilon: Fraction | float, delta: Fraction | float, finest: int = FINENESS[-1]
+) -> bool:
     """Whether it is proven, by an upper bound on delta, that composed events have `epsilon` at `delta`."""
-    epsilon, left, squared_mu = Fraction(epsilon), Fraction(delta), Fraction(0)
+    epsilon, left, squared_mu, work = Fraction(epsilon), Fraction(delta), Fraction(0), Work()
     sampled, parts = Counter[Step](), Counter[Fraction]()
     # Beyond 40 the finite precision of the noise is not counted, by the library either.
     growth = 1 + Fraction(up(epsilon).exp(wide(30)).next_plus(wide(20))) if epsilon <= 40 else 0
     for name, value, count in (leaf for event in events for leaf in leaves(event, 1)):
+        work.spend(5000)
         if name == "non_private":
             left -= count
         elif name in ("pure", "approximate"):
@@ -275,15 +333,28 @@ def follows(events: list[Any], relation: str, epsilon: Fraction | float, delta: 
             step, sigma = noisy_step(name, value, relation)
             left -= count * (sigma / 2**111 + Fraction(1, 2**118)) * growth  # docs/derivations/noise.md, taken as given
             squared_mu += count * Fraction(step.mu) ** 2 if step.rate == 1 else 0
-            sampled += Counter({step: count if step.rate < 1 else 0})
-    pure = sum((e * n for e, n in parts.items()), Fraction(0))
+            sampled[step] += count if step.rate < 1 else 0
+    sampled, pure = +sampled, sum((e * n for e, n in parts.items()), Fraction(0))
     simple = not sampled and not squared_mu and pure <= epsilon
     if simple or left <= 0:
         return simple and left >= 0
     tries = [(squared_mu, epsilon - pure)]
     if parts and max(parts) <= 100:  # a Gaussian dominates each, and squares add
-        tries.append((squared_mu + sum(pure_mu(e) ** 2 * n for e, n in parts.items()), epsilon))
-    return any(rest >= 0 and Accountant(sampled, mu, rest, left).delta() <= left for mu, rest in tries)
+        tries.append((squared_mu + sum(pure_mu(e, work) ** 2 * n for e, n in parts.items()), epsilon))
+    return any(
+        rest >= 0 and Accountant(sampled, mu, rest, left, fine, work).delta() <= left
+        for fine in (fine for fine in FINENESS if fine == 1 or (sampled and fine <= finest))
+        for mu, rest in tries
+    )
+
+
+def need_follows(what: str, events: list[Any], relation: str, epsilon: Fraction, delta: Fraction | float) -> None:
+    """Raise ContradictionError unless an epsilon follows from events, or UnableError if one per cent more does."""
+    found = (leaf for event in events for leaf in leaves(event, 1))
+    sampled = any("sampled" in name and noisy_step(name, value, relation)[0].rate < 1 for name, value, _ in found)
+    need(not sampled or follows(events, relation, epsilon * Fraction(101, 100), delta, 1), what)
+    kind = UnableError if sampled else ContradictionError
+    need(follows(events, relation, epsilon * (1 + EXACT), delta), what + ", one per cent more does" * sampled, kind)
 
 
 def signed(public_key: bytes, message: bytes, signature: bytes) -> bool:
@@ -330,31 +401,38 @@ def same(one: Any, two: Any) -> None:
 
 
 class Report(NamedTuple):
-    """Claims that hold, contradictions, claims that cannot be checked, and whether a guarantee is claimed."""
+    """Claims that hold, contradictions, claims that are not known, what nobody knows here, and whether all is well."""
 
     holds: list[str]
     contradicts: list[str]
     unknown: list[str]
+    beyond: list[str]
     promised: bool
+
+    @property
+    def status(self) -> int:
+        """The exit status: 0 where a guarantee is promised, and all that it rests on was checked and holds."""
+        return 1 if self.contradicts else 0 if self.promised and not self.unknown else 3
 
 
 def verify(
     certificate: bytes, release: bytes | None = None, ledger: bytes | None = None, public_key: str | None = None
 ) -> Report:
     """Check a certificate, and the given files against it; the report holds all results, and nothing is raised."""
-    report = Report([], [], ["that this program ran as it is, on those data, with noise that nobody can predict"], True)
+    never = ["that this program ran as it is, on those data, with noise that nobody can predict"]
+    report = Report([], [], [], [*never, "that the named build is what its authors published"], True)
 
     def check(what: str, test: Callable[..., str | None], *arguments: Any) -> None:
         try:
             report.holds.append(test(*arguments) or what)
         except UnableError as error:
-            report.unknown.append(f"{what}: {error}")
+            (report.beyond if isinstance(error, UnaskedError) else report.unknown).append(f"{what}: {error}")
         except Exception as error:
             why = error if isinstance(error, ContradictionError) else "it is malformed"
             report.contradicts.append(f"not so: {what} ({why})")
 
     check("the certificate is of this format, and its text canonical", check_form, certificate)
-    if report.contradicts:
+    if report.contradicts or report.unknown:
         return report._replace(promised=False)
     document = json.loads(certificate)
     statement = document["statement"]
@@ -365,15 +443,16 @@ def verify(
     check("the release is the one that is certified, every byte of its members", check_release, release, statement)
     check("the ledger's entry that charged the run has its hash, its run, its event", check_entry, statement)
     check("the ledger is whole, holds the entry, and is within its budget", check_ledger, ledger, own)
-    report.unknown.append("that the build with that digest is what its authors published")
     promised = guarantee["secure"] is True and guarantee["leaks"] == [] and guarantee["epsilon"] is not None
     return report._replace(promised=promised)
 
 
 def check_form(certificate: bytes) -> None:
     """Check that a certificate has the fields of the format, and one text."""
+    need(len(certificate) <= LONGEST_TEXT, "its text is longer than this program reads", UnableError)
     document = fields("certificate", json.loads(certificate))
     same([document["format"], document["version"]], ["dpinfer-certificate", 1])
+    same(document["statement"]["library"]["name"], "dpinfer")
     need(canonical(document) == certificate.removesuffix(b"\n"), "the text is another")
     statement = fields("statement", document["statement"])
     need(isinstance(statement["parts"], list) and statement["parts"], "it has no parts")
@@ -385,7 +464,8 @@ def check_form(certificate: bytes) -> None:
 
 def check_signature(document: dict[str, Any], public_key: str | None) -> str:
     """Check the signature of the digest."""
-    need(document["signature"] is not None or public_key, "it is not, so anybody may have written it", UnableError)
+    if document["signature"] is None and not public_key:
+        raise UnaskedError("it is not, so anybody may have written it")
     signature = fields("signature", document["signature"])
     key, value = bytes.fromhex(signature["public_key"]), bytes.fromhex(signature["value"])
     need(signature["algorithm"] == "ed25519", "its algorithm is unknown")
@@ -403,14 +483,13 @@ def check_epsilon(guarantee: dict[str, Any], parts: list[dict[str, Any]]) -> str
     need(marked and all(isinstance(leak, str) for leak in guarantee["leaks"]), "its accountant or marks are unknown")
     events, delta = [part["event"] for part in parts], Fraction(number(delta, -5e-324, 1 - 2**-53))
     if stated is None:
-        need(accountant != "pld" or not follows(events, relation, 1000, delta), "1000 follows, and none is stated")
+        need(accountant != "pld" or not follows(events, relation, 1000, delta, 1), "1000 follows, and none is stated")
         return "no epsilon is claimed, and 1000 would not follow"
     exact = Fraction(number(stated, -5e-324))
     claim = f"epsilon {stated:.9g} at delta {float(delta):g}"
-    tolerance = SAMPLED if "sample" in json.dumps(events) else EXACT
-    need(follows(events, relation, exact * (1 + tolerance), delta), f"{claim} does not follow")
+    need_follows(f"{claim} does not follow", events, relation, exact, delta)
     less = (exact - EXACT) / (1 + EXCESS[accountant])
-    need(not follows(events, relation, less, delta), f"{claim} is in excess: {float(less):.9g} follows, too")
+    need(not follows(events, relation, less, delta, 1), f"{claim} is in excess: {float(less):.9g} follows, too")
     return f"{claim} follows from the events of the parts, and {float(less):.9g} would not"
 
 
@@ -418,13 +497,17 @@ def check_release(content: Any, statement: dict[str, Any]) -> None:
     """Check the release's file: every member's hash, and its header."""
     need(content is not None, "it takes the release's file", UnableError)
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        listed = [(item.filename, archive.read(item)) for item in archive.infolist()]
+        items = archive.infolist()
+        need(not any(item.compress_type for item in items), "a member is compressed, and the library compresses none")
+        need(sum(item.file_size for item in items) <= len(content), "its members are larger than the file")
+        listed = [(item.filename, archive.read(item)) for item in items]
     found, guarantee, named = dict(listed), statement["guarantee"], statement["release"]
     same(sorted((name, sha256(member)) for name, member in listed), sorted(named["members"].items()))
     document = json.loads(found["release.json"])
     header, ledger = document["release"], statement["ledger"]
     event, settings = header["event"], header["settings"]
-    part = {"name": statement["parts"][-1]["name"], "event": event, "adjacency": header["adjacency"]}
+    name = OWN_PARTS.get(document["format"], statement["parts"][-1]["name"])
+    part = {"name": name, "event": event, "adjacency": header["adjacency"]}
     charged = ledger and {name: ledger[name] for name in FIELDS["ledger"].split()[:6]}
     same([document["format"], document["version"]], [named["format"], named["version"]])
     same({name: header["certified_" * (name == "epsilon") + name] for name in guarantee}, guarantee)
@@ -440,7 +523,8 @@ def check_release(content: Any, statement: dict[str, Any]) -> None:
 def check_entry(statement: dict[str, Any]) -> None:
     """Check the entry's hash, and that the entry charged this run for this event."""
     entry = statement["ledger"]
-    need(entry and entry["content"] is not None, "the certificate holds none", UnableError)
+    if not entry or entry["content"] is None:
+        raise UnaskedError("the certificate holds none")
     same(sha256(json.dumps([entry["previous"], entry["entry"], "charge", entry["content"]])), entry["digest"])
     content, event = json.loads(entry["content"]), statement["parts"][-1]["event"]
     same([content["run"], content["dataset"], content["event"]], [entry["run"], entry["dataset"], event])
@@ -448,11 +532,15 @@ def check_entry(statement: dict[str, Any]) -> None:
 
 def check_ledger(ledger: Any, own: Any) -> str:
     """Check a ledger's whole chain, its entry of the run, and the composition of its runs."""
-    need(own and ledger, "it takes the file of a ledger that the release was charged to", UnableError)
+    if ledger is None:
+        raise UnaskedError("it takes the file of a ledger that the release was charged to")
+    need(own, "the certificate names none", UnableError)
     entries: list[tuple[str, dict[str, Any], str]] = [("", {}, "")]
     connection = sqlite3.connect(":memory:")
     connection.deserialize(ledger)
     connection.execute("PRAGMA trusted_schema = OFF")
+    connection.set_progress_handler(lambda: 1, 10**6 + len(ledger))  # a longer statement reads no honest file
+    same(connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'entries'").fetchall(), [(TABLE,)])
     for place, kind, text, digest in connection.execute("SELECT * FROM entries ORDER BY number"):
         same(digest, sha256(json.dumps([entries[-1][2], place, kind, text])))
         entries.append((kind, json.loads(text), digest))
@@ -465,12 +553,14 @@ def check_ledger(ledger: Any, own: Any) -> str:
     runs = [c for kind, c, _ in entries if kind == "charge" and c["dataset"] == own["dataset"]]
     events = [run["event"] for run in runs if run["run"] not in cancelled]
     held = f"the ledger is whole and holds the entry; {len(events)} runs on {json.dumps(own['dataset'])}"
-    if account["budget"] is None or account.get("composition") == "filter":
-        return f"{held}, whose composition is not checked here"
+    if account["budget"] is None:
+        return f"{held}, which has no budget"
+    need(account.get("composition") != "filter", "its composition, a filter, is not checked here", UnableError)
     epsilon, delta = account["budget"]
-    within = follows(events, account["adjacency"], Fraction(epsilon) * (1 + SAMPLED), delta)
-    need(within, f"{len(events)} runs compose to more than the budget, epsilon {epsilon:g} at delta {delta:g}")
-    return f"{held} compose within the budget, epsilon {epsilon:g} at delta {delta:g}"
+    budget = f"budget, epsilon {epsilon:g} at delta {delta:g}"
+    exceeded = f"that {len(events)} runs compose within the {budget}, does not follow"
+    need_follows(exceeded, events, account["adjacency"], Fraction(epsilon), delta)
+    return f"{held} compose within the {budget}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -487,11 +577,11 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         parser.error(str(error))
     report = verify(certificate, release, ledger, options.public_key)
-    for title, lines in zip(("holds", "CONTRADICTS", "not known here"), report[:3], strict=True):
+    for title, lines in zip(("holds", "CONTRADICTS", "NOT KNOWN", "beyond this program"), report[:4], strict=True):
         print("".join(f"{title}: {line}\n" for line in lines), end="")
     if not (report.contradicts or report.promised):
         print("NO GUARANTEE is promised: see the certificate's epsilon, its leaks, and whether its noise was secure")
-    return 1 if report.contradicts else 0 if report.promised else 3
+    return report.status
 
 
 if __name__ == "__main__":

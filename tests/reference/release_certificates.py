@@ -521,3 +521,154 @@ def _many_sampled(mu, q, count, epsilon, order):
         if k > 20 and abs(moment) ** count * mp.exp(-s0 * epsilon) / abs(s) ** 2 < abs(total) * mp.mpf("1e-13"):
             return total * width / mp.pi
         k += 1
+
+
+def by_hand(composition, epsilon, delta):
+    """Return a certificate of a composition with its release, which nobody but the verifier has read."""
+    parts = [
+        {"name": f"part {k}", "event": event.to_dict(), "adjacency": composition.relation}
+        for k, event in enumerate(composition.events)
+    ]
+    guarantee = {"delta": delta, "adjacency": composition.relation, "accountant": "pld", "secure": True, "leaks": []}
+    header = guarantee | {
+        "certified_epsilon": epsilon, "event": parts[-1]["event"], "other_parts": parts[:-1], "settings": {},
+    }  # fmt: skip
+    text = json.dumps({"format": "a-release", "version": 2, "release": header}).encode()
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("release.json", text)
+    statement = {
+        "library": {"name": "dpinfer", "version": "0.1", "build": "0" * 64},
+        "release": {"format": "a-release", "version": 2, "members": {"release.json": sha256(text)}},
+        "guarantee": guarantee | {"epsilon": epsilon},
+        "parts": parts, "bounds": {}, "plan": None, "ledger": None,
+    }  # fmt: skip
+    return Bundle(
+        {"format": "dpinfer-certificate", "version": 1, "statement": statement}, stream.getvalue(), None
+    ).seal()
+
+
+def least_epsilon(composition):
+    """Return the epsilon at which delta is reached, to ten digits, by quadrature; None where any has less delta."""
+
+    def excess(epsilon):
+        return math.log(max(mpmath.mpf("1e-300"), exact_delta(composition, epsilon, digits=25)) / composition.delta)
+
+    high = 1.0
+    while excess(high) > 0.0:
+        high *= 2.0
+    low = high
+    while excess(low) < 0.0:
+        low /= 2.0
+        if low < 1e-6:
+            return None
+    return brentq(excess, low, high, xtol=1e-11 * high)
+
+
+# Not compared with anything: what the library is called by its authors.
+_NAMES_ALONE = {("library", "version"), ("library", "build")}
+
+
+def _leaves(value, path=()):
+    if isinstance(value, (dict, list)) and value:
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _leaves(inner, (*path, key))
+    elif path[:2] not in _NAMES_ALONE:
+        yield path, value
+
+
+def _understated(rng, value):
+    """Return another value: a number by a factor from 1.0001 to 10, either way."""
+    factor = (1.0 + 10.0 ** rng.uniform(-4.0, math.log10(9.0))) ** rng.choice((-1.0, 1.0))
+    if isinstance(value, bool) or value is None:
+        return not value
+    if isinstance(value, int):
+        changed = round(value * factor)
+        return changed if changed != value else value + 1
+    if isinstance(value, float):
+        return value * factor
+    return value[:-1] if isinstance(value, str) and value else ["something"]
+
+
+def false_certificate(rng, number, honest, kinds=(0, 0, 1, 2)):
+    """Return a certificate that states less than the truth, and what is false of it.
+
+    Of three kinds: any field of an honest one, beside the honest release; epsilon, or delta, of random compositions, in
+    certificate and release alike, below what 25 digits allow.  Everybody can make the digests anew.  `kinds` are those
+    of `random_composition` to choose from.
+    """
+    if number % 3 == 0:
+        changed = copy.deepcopy(honest)
+        places = [path for path, _ in _leaves(changed.document["statement"])]
+        path = places[rng.integers(len(places))]
+        place = changed.document["statement"]
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = _understated(rng, place[path[-1]])
+        if rng.random() < 0.3:
+            changed.release = None
+        return changed.seal(), ".".join(map(str, path))
+    epsilon = None
+    while epsilon is None:
+        composition = random_composition(rng, int(rng.choice(kinds)))
+        if composition.sampled and composition.sampled[0] == "subset":
+            composition.relation = "add_remove"
+            composition.sampled = ("poisson", *composition.sampled[1:])
+        epsilon = least_epsilon(composition)
+    delta = composition.delta
+    factor = 1.0 + 10.0 ** rng.uniform(-4.0, math.log10(9.0))
+    if number % 3 == 1:
+        return by_hand(composition, epsilon / factor, delta), "epsilon"
+    return by_hand(composition, epsilon, delta / factor), "delta"
+
+
+def endless_ledger():
+    """Return the bytes of a database whose entries are a view without end."""
+    connection = sqlite3.connect(":memory:")
+    connection.execute(
+        "CREATE VIEW entries AS WITH RECURSIVE more(number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM more) "
+        "SELECT number, 'charge' AS kind, '{}' AS content, '' AS digest FROM more"
+    )
+    return connection.serialize()
+
+
+def bomb():
+    """Return a zip of 50 kB that would unpack to 50 MB."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("release.json", bytes(50_000_000))
+    return stream.getvalue()
+
+
+def noisy(sigma, rate=None, count=1):
+    """Return the plain form of Gaussian noise, sampled with a rate, in a number of steps."""
+    event = {"type": "gaussian", "noise_multiplier": sigma}
+    if rate is not None:
+        event = {"type": "poisson_sampled", "sample_rate": rate, "event": event}
+    return {"type": "self_composed", "event": event, "count": count}
+
+
+def stating(events, epsilon, delta=1e-6):
+    """Return a certificate that states an epsilon of events, in plain form, with its release."""
+
+    @dataclass
+    class Plain:
+        value: dict
+
+        def to_dict(self):
+            return self.value
+
+    @dataclass
+    class Given:
+        relation: str
+        events: list
+
+    return by_hand(Given("add_remove", [Plain(event) for event in events]), epsilon, delta)
+
+
+# What stated epsilon 0.1, and had status 0 or did not end.
+UNKNOWN = {
+    "nearly no noise": [noisy(0.0005)],
+    "too many steps": [noisy(0.02, 0.5, 10**9 + 1)],
+    "more than can be composed": [noisy(2.0 + 0.001 * k, 0.1 + 1e-5 * k) for k in range(3000)],
+}

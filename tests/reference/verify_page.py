@@ -18,8 +18,8 @@ const bytes = text => (text === null ? null : new Uint8Array(Buffer.from(text, "
   const told = [], proven = [];
   for (const [text, release, ledger, key] of verdicts)
     told.push(await own.verify(bytes(text), bytes(release), bytes(ledger), key));
-  for (const [events, relation, epsilon, delta] of claims)
-    proven.push(own.follows(own.parse(JSON.stringify(events)), relation, own.exact(epsilon), own.exact(delta)));
+  for (const [events, relation, epsilon, delta, finest] of claims)
+    proven.push(own.follows(own.parse(JSON.stringify(events)), relation, own.exact(epsilon), own.exact(delta), finest));
   console.log(JSON.stringify([told, proven]));
 })();
 """

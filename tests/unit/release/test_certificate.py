@@ -18,14 +18,21 @@ import pytest
 from tests.reference.release_certificates import (
     KEY,
     TAMPERINGS,
+    UNKNOWN,
     Composition,
+    bomb,
     charged_bundle,
+    endless_ledger,
     exact_delta,
+    false_certificate,
     follows_once,
     gradient_trace,
     honest_release,
+    least_epsilon,
+    noisy,
     random_composition,
     slightly_less,
+    stating,
     tampered,
 )
 
@@ -34,7 +41,18 @@ from dpinfer import verify_release
 from dpinfer.accounting import Composed, NonPrivateEvent, account, run_event
 from dpinfer.errors import LedgerError
 from dpinfer.testing import InsecureRNG
-from dpinfer.verify_release import Accountant, ContradictionError, Normal, Step, UnableError, follows, signed, verify
+from dpinfer.verify_release import (
+    EXACT,
+    Accountant,
+    ContradictionError,
+    Normal,
+    Step,
+    UnableError,
+    Work,
+    follows,
+    signed,
+    verify,
+)
 
 PROGRAM = Path(verify_release.__file__)
 PUBLIC = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
@@ -61,6 +79,66 @@ def test_the_bundle_is_accepted_with_its_signature(bundle):
 @pytest.mark.parametrize("name", TAMPERINGS)
 def test_what_was_tampered_with_is_refused(once, bundle, name):
     assert tampered(bundle, name).report().contradicts != []
+
+
+@pytest.mark.parametrize("number", range(60))
+def test_no_false_certificate_has_status_zero(once, bundle, number):
+    """Any field understated by a factor from 1.0001 to 10; bench/privacy/certificates.py has 500, some of them sampled."""
+    false, what = false_certificate(np.random.default_rng([3, number]), number, bundle, kinds=(0,))
+    assert false.report().status in (1, 3), what
+
+
+@pytest.mark.parametrize("count", [1, 60])
+def test_an_epsilon_of_sampled_steps_below_the_truth_has_no_tolerance(count):
+    composition = Composition("add_remove", 1e-6, [], [], [], ("poisson", 2.0, 0.1, count))
+    events, epsilon = [event.to_dict() for event in composition.events], least_epsilon(composition)
+    certified = account(Composed(tuple(composition.events)), delta=composition.delta).epsilon
+    assert stating(events, certified, composition.delta).report().status == 0
+    report = stating(events, epsilon * (1.0 - 1e-4), composition.delta).report()
+    assert (report.contradicts, report.status) == ([], 3)
+
+
+def test_a_sample_of_all_records_is_plain_noise():
+    certified = account(dpi.accounting.GaussianEvent(2.0), delta=1e-6).epsilon
+    assert stating([noisy(2.0, 1.0)], certified).report().status == 0
+    assert stating([noisy(2.0, 1.0)], certified * (1.0 - 1e-6)).report().status == 1
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_the_accountant_gives_up_is_unknown_and_never_green(name, monkeypatch):
+    monkeypatch.setattr(verify_release, "WORK", 3 * 10**7)
+    report = stating(UNKNOWN[name], 0.1).report()
+    assert (report.contradicts, report.status) == ([], 3)
+    assert "accountant" in report.unknown[0]
+
+
+def test_without_the_release_nothing_is_green(bundle):
+    honest = stating([noisy(2.0)], account(dpi.accounting.GaussianEvent(2.0), delta=1e-6).epsilon)
+    assert honest.report().status == 0
+    honest.release = None
+    report = honest.report()
+    assert (report.contradicts, report.promised, report.status) == ([], True, 3)
+    assert bundle.report().status == 3  # it names a leak
+
+
+@pytest.mark.parametrize("what", ["endless rows", "a bomb", "an overlapping archive", "a long text"])
+def test_hostile_files_end_in_a_verdict(bundle, what, once):
+    text, release, ledger, _ = bundle.arguments()
+    if what == "endless rows":
+        report = verify(text, release, endless_ledger())
+    elif what == "a bomb":
+        report = verify(text, bomb(), ledger)
+    elif what == "an overlapping archive":
+        directory = release[release.index(b"PK\x01\x02") : release.index(b"PK\x05\x06")]
+        entries = len(release) - len(directory) - 22
+        tail = bytearray(release[entries + len(directory) :])
+        times = 1 + len(release) // 100
+        tail[8:12] = 2 * (int.from_bytes(tail[8:10], "little") * times).to_bytes(2, "little")
+        tail[12:16] = (len(directory) * times).to_bytes(4, "little")
+        report = verify(text, release[:entries] + directory * times + bytes(tail), ledger)
+    else:
+        report = verify(text + b" " * 2**24, release, ledger)
+    assert report.status == (3 if what == "a long text" else 1)
 
 
 def test_there_are_forty_ways_or_more():
@@ -93,7 +171,8 @@ def test_private_runs_are_accepted_with_their_ledger(tmp_path):
         report = verify(text, (tmp_path / "a.release").read_bytes(), Path(ledger.path).read_bytes())
         assert report.contradicts == []
         assert report.promised
-        assert "signed" in " ".join(report.unknown)
+        assert report.unknown == []
+        assert "signed" in " ".join(report.beyond)
 
 
 def test_a_release_without_a_guarantee_has_a_certificate_that_says_so():
@@ -131,6 +210,12 @@ def test_the_program_runs_alone(bundle, tmp_path):
     (tmp_path / "c.json").write_bytes(verify_release.canonical(forged))
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (done.returncode, "CONTRADICTS" in done.stdout) == (1, True)
+    honest = stating([noisy(2.0)], account(dpi.accounting.GaussianEvent(2.0), delta=1e-6).epsilon)
+    (tmp_path / "c.json").write_bytes(verify_release.canonical(honest.document))
+    (tmp_path / "a.release").write_bytes(honest.release)
+    for files, status in ((["--release", tmp_path / "a.release"], 0), ([], 3)):
+        done = subprocess.run([*command, *files], capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert (done.returncode, "NOT KNOWN" in done.stdout) == (status, status == 3)
     done = subprocess.run([*command[:-1], "missing"], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 2
 
@@ -141,13 +226,13 @@ def test_the_program_is_short_and_imports_the_standard_library_alone():
     modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     modules |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name.split(".")[0] for name in modules} <= sys.stdlib_module_names
-    assert len(source.splitlines()) <= 500
+    assert len(source.splitlines()) <= 600
 
 
 @pytest.mark.parametrize("z", [-17.0, -6.3, -1.0, -1e-9, 0.0, 0.25, 3.0, 9.5, 40.0])
 def test_the_normal_distribution_is_bounded(z):
     for digits in (25, 60, 150):
-        normal = Normal(digits)
+        normal = Normal(digits, Work())
         with localcontext(normal.context):
             low, high = normal.cdf(Decimal(z))
             assert high - low <= Decimal("2.001") * normal.least
@@ -160,16 +245,21 @@ def test_the_normal_distribution_is_bounded(z):
 def test_a_steps_delta_and_that_of_its_law_are_from_above(removed):
     mu, rate = Decimal("0.7"), Fraction(1, 9)
     step = Step(False, mu, rate)
-    accountant = Accountant(Counter({step: 3}), Fraction(0), Fraction(1), Fraction(1, 10**6))
+    accountant = Accountant(Counter({step: 3}), Fraction(0), Fraction(1), Fraction(1, 10**6), 1, Work())
     with localcontext(accountant.normal.context), mpmath.workdps(45):
         law = accountant.law(step, removed)
-        points = [(mass, k * accountant.width) for k, mass in enumerate(law.masses, law.start)]
+        wider = accountant.halved(law, accountant.bits)
         for epsilon in (-1, Decimal("-0.1"), Decimal("0.013"), 1):
             exact = _one_sampled(1 / mpmath.mpf("0.7"), mpmath.mpf(1) / 9, epsilon, removed)
             alone = accountant.profile(step, Decimal(epsilon), removed)
-            whole = sum(mass * max(0, 1 - (epsilon - loss).exp()) for mass, loss in points) + law.infinite
             assert exact <= mpmath.mpf(str(alone)) <= exact + mpmath.mpf("1e-30")
-            assert exact <= mpmath.mpf(str(whole / accountant.unit)) <= exact + 1e-4
+            least = exact
+            for law_of, bits in ((law, accountant.bits), (wider, accountant.bits - 1)):
+                points = [(mass, k * Decimal(2) ** -bits) for k, mass in enumerate(law_of.masses, law_of.start)]
+                whole = sum(mass * max(0, 1 - (epsilon - loss).exp()) for mass, loss in points) + law_of.infinite
+                delta = mpmath.mpf(str(whole / accountant.unit))
+                assert least <= delta <= exact + 4e-4
+                least = delta
 
 
 def _one_sampled(sigma, rate, epsilon, removed):
@@ -193,11 +283,12 @@ def test_what_follows_is_what_sixty_digits_allow_and_near_the_librarys(number):
     events = [event.to_dict() for event in composition.events]
     terms = {"delta": composition.delta, "adjacency": composition.relation}
     certified = account(Composed(tuple(composition.events)), **terms).epsilon
-    assert follows(events, composition.relation, 1.01 * certified, composition.delta)
-    assert not follows(events, composition.relation, (certified - 1e-9) / 1.01, composition.delta)
+    assert follows(events, composition.relation, Fraction(certified) * (1 + EXACT), composition.delta)
+    # A finer grid takes longer, and cannot prove what does not hold.
+    assert not follows(events, composition.relation, (certified - 1e-9) / 1.01, composition.delta, 1)
     if certified and (composition.sampled is None or composition.sampled[0] == "poisson"):
         assert exact_delta(composition, 1.01 * certified) <= composition.delta
-        assert not follows(events, composition.relation, slightly_less(composition, certified), composition.delta)
+        assert not follows(events, composition.relation, slightly_less(composition, certified), composition.delta, 8)
 
 
 def test_many_sampled_steps_are_bounded_by_an_inverted_characteristic_function():
@@ -206,7 +297,7 @@ def test_many_sampled_steps_are_bounded_by_an_inverted_characteristic_function()
     low, high = 0.5, 5.0
     while high - low > 0.004:
         middle = (low + high) / 2
-        low, high = (low, middle) if follows(events, "add_remove", middle, 1e-6) else (middle, high)
+        low, high = (low, middle) if follows(events, "add_remove", middle, 1e-6, 1) else (middle, high)
     assert exact_delta(composition, high, digits=25) <= composition.delta < exact_delta(composition, 0.98 * high, 25)
 
 
@@ -232,7 +323,7 @@ def test_events_that_nothing_is_known_of_are_refused():
 def test_what_takes_too_long_is_neither_confirmed_nor_contradicted(monkeypatch):
     poisson = {"type": "poisson_sampled", "sample_rate": 0.1, "event": {"type": "gaussian", "noise_multiplier": 1.0}}
     rare = {"type": "poisson_sampled", "sample_rate": 1e-9, "event": {"type": "gaussian", "noise_multiplier": 0.1}}
-    monkeypatch.setattr(verify_release, "LONGEST", 400)
+    monkeypatch.setattr(verify_release, "WORK", 10**6)
     for event in ({"type": "self_composed", "event": poisson, "count": 10**7}, rare):
         with pytest.raises(UnableError):
             follows([event], "add_remove", 1e-6, 1e-12)
@@ -272,7 +363,7 @@ def test_the_vectors_of_the_specification(once):
             for vector in json.loads(path.read_bytes()):
                 for share, answer in ((1.01, True), (1 - 1e-9, False)):
                     given = vector["events"], vector["adjacency"], share * vector["epsilon"], vector["delta"]
-                    assert follows(*given) == answer
+                    assert follows(*given, 8) == answer
         else:
             report = verify(path.read_bytes(), release, ledger, PUBLIC if path.stem == "somebody-else" else None)
             assert (report.contradicts == []) == (path.stem == "honest"), path.stem

@@ -11,10 +11,15 @@ import pytest
 from tests.reference.release_certificates import (
     KEY,
     TAMPERINGS,
+    UNKNOWN,
+    bomb,
     charged_bundle,
+    endless_ledger,
     follows_once,
     honest_release,
+    noisy,
     random_composition,
+    stating,
     tampered,
 )
 from tests.reference.verify_page import PAGE, encoded, told_by_the_page
@@ -49,6 +54,11 @@ def others(folder):
     yield b"{", None, None, None
     yield text, b"PK", ledger[:600], None
     yield text, bundle.release[:-30] + bytes(30), bytes(5000), "00"
+    yield text, bomb(), endless_ledger(), None
+    yield text, None, None, None
+    yield stating(UNKNOWN["nearly no noise"], 0.1).arguments()
+    yield stating([noisy(2.0, 1.0)], 2.25).arguments()
+    yield stating([noisy(2.0, 0.1, 7)], 1.0789).arguments()
 
 
 def test_its_verdicts_are_the_programs(tmp_path, monkeypatch):
@@ -60,10 +70,13 @@ def test_its_verdicts_are_the_programs(tmp_path, monkeypatch):
         item = random_composition(np.random.default_rng([9, number]), number)
         epsilon = account(Composed(tuple(item.events)), delta=item.delta, adjacency=item.relation).epsilon
         events = [event.to_dict() for event in item.events]
-        claims += [(events, item.relation, share * epsilon, item.delta) for share in (0.99, 1.005)]
+        claims += [
+            (events, item.relation, share * epsilon, item.delta, finest)
+            for share, finest in ((0.99, 1), (1.0 + 1e-9, 8))
+        ]
     for vector in json.loads((VECTORS / "events.json").read_bytes()):
         for share in (0.99, 1.01):
-            claims.append((vector["events"], vector["adjacency"], share * vector["epsilon"], vector["delta"]))
+            claims.append((vector["events"], vector["adjacency"], share * vector["epsilon"], vector["delta"], 1))
     verdicts, proven = told_by_the_page(cases, claims)
     monkeypatch.setattr(verify_release, "follows", follows_once)
     assert verdicts == [verify(*case)._asdict() for case in cases]

@@ -83,7 +83,7 @@ def test_what_was_tampered_with_is_refused(once, bundle, name):
 
 @pytest.mark.parametrize("number", range(60))
 def test_no_false_certificate_has_status_zero(once, bundle, number):
-    """Any field understated by a factor from 1.0001 to 10; bench/privacy/certificates.py has 500, some of them sampled."""
+    """Any field understated by a factor from 1.0001 to 10; bench/privacy/certificates.py has 500, some sampled."""
     false, what = false_certificate(np.random.default_rng([3, number]), number, bundle, kinds=(0,))
     assert false.report().status in (1, 3), what
 

@@ -227,7 +227,7 @@ made <- function(found, names = "R", formula = NULL, call = NULL, notes = charac
     list(
       coefficients = structure(table[shown, "mean"], names = shown), cov = found$cov[shown, shown, drop = FALSE],
       table = table, formula = formula, call = call, text = if (is.null(formula)) found$text else formula_shown(formula),
-      family = found$family, n_records = found$n_records, method = found$method, target = found$target,
+      family = found$family, n_records = found$n_records, nobs = found$nobs, records = found$records, method = found$method, target = found$target,
       guarantee = found$guarantee, epsilon = found$epsilon, delta = found$delta, terms = labels, effects = found$effects,
       terms_python = found$terms, classes = found$classes, words = words, notes = notes, python = python
     ),

@@ -24,7 +24,10 @@
 #'   of the checks. `confint()`, `vcov()` and `predict()`: as for [lm()] and [glm()]. `drop1()` has a Wald test and a
 #'   Bayes factor for each term. `anova()` adds terms one by one, with the Wald tests of one release; with several fits it
 #'   compares the largest with the others, from the largest one's release alone.
-#' @details `update()` is a new private run: it spends `epsilon` and `delta` again.
+#' @details `nobs()` is the number of records, or of protected units, that the fit used: noisy, as it was released, or the
+#'   declared one where no sum tells it.
+#'
+#'   `update()` is a new private run: it spends `epsilon` and `delta` again.
 #' @name dp_glm_methods
 NULL
 
@@ -38,8 +41,9 @@ print.dp_glm <- function(x, digits = 4, ...) {
 }
 
 title_of <- function(x) {
-  sprintf("%s  (family %s, %s records declared, method %s, target %s)", x$text, x$family, whole(x$n_records), x$method,
-    x$target)
+  used <- if (x$records == "") "" else sprintf("about %s used, ", whole(x$nobs))
+  sprintf("%s  (family %s, records: %s%s declared, method %s, target %s)", x$text, x$family, used, whole(x$n_records),
+    x$method, x$target)
 }
 
 # A whole number with all of its digits.
@@ -106,7 +110,7 @@ confint.dp_glm <- function(object, parm, level = 0.95, ...) {
 vcov.dp_glm <- function(object, ...) object$cov
 
 #' @export
-nobs.dp_glm <- function(object, ...) object$n_records
+nobs.dp_glm <- function(object, ...) object$nobs
 
 #' @export
 formula.dp_glm <- function(x, ...) if (is.null(x$formula)) x$text else x$formula

@@ -13,7 +13,8 @@
 #' @param interval `"confidence"` for the mean, `"prediction"` for a new response.
 #' @param ... Not used.
 #' @return `tidy()`: a row for each coefficient, with `privacy` and `prior`, the shares of the variance that are due to
-#'   the noise and to the prior alone. `glance()`: one row, without likelihoods, which are not released. `augment()`:
+#'   the noise and to the prior alone. `glance()`: one row, without likelihoods, which are not released; `n_records`
+#'   is the declared number, `nobs` the noisy one of the records used. `augment()`:
 #'   `newdata` with `.fitted`, `.se.fit`, and `.lower` and `.upper`.
 #' @name dp_glm_tidiers
 NULL
@@ -70,7 +71,7 @@ tidy_effects <- function(x, level) {
 glance.dp_glm <- function(x, ...) {
   found <- data.frame(
     sigma = x$table["sigma", "mean"], df = length(x$coefficients), epsilon = x$epsilon, delta = x$delta,
-    method = x$method, target = x$target, nobs = x$n_records, stringsAsFactors = FALSE
+    method = x$method, target = x$target, n_records = x$n_records, nobs = x$nobs, stringsAsFactors = FALSE
   )
   as_tibble(found[!(names(found) == "sigma" & is.na(found$sigma))])
 }

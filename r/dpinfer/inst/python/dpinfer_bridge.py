@@ -145,6 +145,8 @@ def described(found):
         "words": words_of(design, names),
         "cov": covariance,
         "n_records": float(found.plan.n_records),
+        "nobs": float(max(round(found.nobs), 0)),
+        "records": found.posterior.diagnostics.records,
         "method": found.plan.method,
         "target": "population" if isinstance(release, PopulationSums) else "model",
         "guarantee": str(release.guarantee),

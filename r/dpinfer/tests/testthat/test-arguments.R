@@ -41,7 +41,7 @@ test_that("weights, clusters and strata are columns, named as lm() and svydesign
 test_that("a unit is protected with all of its rows", {
   found <- private(pay ~ age, unit = dp_unit("village", max_rows = 20), n_records = 200)
   expect_match(told(found), "adding or removing one (record|unit)")
-  expect_equal(nobs(found), 200)
+  expect_equal(found$n_records, 200)
   expect_match(told(found), "cluster-robust|rows of a unit")
   expect_error(private(pay ~ age, unit = "village"), "dp_unit", class = "dpinfer_argument")
   expect_error(dp_unit("village"), "max_rows", class = "dpinfer_argument")
@@ -100,7 +100,7 @@ test_that("a subset is fitted, and na.action is the schema's policy", {
   gaps <- people
   gaps$age[1:5] <- NA
   expect_error(private(pay ~ age, data = gaps, na.action = na.fail), "lacks a value", class = "dpinfer_error")
-  expect_equal(nobs(private(pay ~ age, data = gaps, na.action = "na.omit")), 4000)
+  expect_equal(private(pay ~ age, data = gaps, na.action = "na.omit")$n_records, 4000)
   expect_error(private(pay ~ age, na.action = na.pass), "na.action must be", class = "dpinfer_argument")
   path <- tempfile(fileext = ".csv")
   utils::write.csv(people, path, row.names = FALSE)
@@ -137,7 +137,7 @@ test_that("update() runs the changed call, and anova() adds terms one by one", {
 
 test_that("broom's three verbs have broom's columns", {
   fit <- private(pay ~ age + region)
-  expect_named(glance(fit), c("sigma", "df", "epsilon", "delta", "method", "target", "nobs"))
+  expect_named(glance(fit), c("sigma", "df", "epsilon", "delta", "method", "target", "n_records", "nobs"))
   expect_identical(nrow(glance(fit)), 1L)
   new <- people[1:3, c("age", "region")]
   expect_named(augment(fit, newdata = new, interval = "confidence"),
@@ -146,7 +146,7 @@ test_that("broom's three verbs have broom's columns", {
   expect_error(augment(fit), "newdata", class = "dpinfer_argument")
   expect_error(augment(fit, people), "newdata", class = "dpinfer_argument")
   expect_named(glance(private(rich ~ age, family = binomial())),
-    c("df", "epsilon", "delta", "method", "target", "nobs"))
+    c("df", "epsilon", "delta", "method", "target", "n_records", "nobs"))
   skip_if_not_installed("tibble")
   expect_s3_class(tidy(fit), "tbl_df")
   skip_if_not_installed("broom")
@@ -167,10 +167,19 @@ test_that("treatment contrasts are said where glm() would have others", {
   expect_match(told(private(pay ~ region)), "region has treatment contrasts with north")
 })
 
-test_that("a summary has the verdict, remarks of rows, and the records that are declared", {
+test_that("a summary has the verdict, remarks of rows, and the records that are used and declared", {
   fit <- private(pay ~ age)
   text <- told(fit)
-  expect_match(text, "4000 records declared")
+  expect_match(text, sprintf("about %.0f used, 4000 declared", nobs(fit)))
+  expect_match(text, "Records: about .* used \\(privacy noise")
+  # The noise is below 100 at this budget: 4000 +- 6 of them.
+  expect_lt(abs(nobs(fit) - 4000), 600)
+  gaps <- people
+  gaps$age[1:2000] <- NA
+  half <- private(pay ~ age, data = gaps)
+  expect_match(told(half), "The run used about 20.. records .*n_records says 4000|The run used about 19.. records")
+  expect_lt(abs(nobs(half) - 2000), 600)
+  expect_equal(glance(half)$n_records, 4000)
   expect_match(text, "Intervals are robust")
   expect_match(text, "sigma: spread of the residuals")
   expect_match(text, "Width over that without privacy")
@@ -211,8 +220,8 @@ test_that("classes of columns count before the charge", {
 
 test_that("numbers of records beyond R's integers are told with all of their digits", {
   fit <- dp_glm(pay ~ age, people, schema, epsilon = 3, delta = 1e-12, n_records = 2^31)
-  expect_equal(nobs(fit), 2^31)
-  expect_match(told(fit), "2147483648 records declared")
+  expect_equal(fit$n_records, 2^31)
+  expect_match(told(fit), "2147483648 declared")
   expect_output(print(fit), "2147483648")
   expect_error(private(pay ~ age, n_records = 2^40), "n_records must be at most 2147483648", class = "dpinfer_argument")
   bits <- readBin(as.raw(c(0, 0, 0, 128, 0, 0, 0, 0)), "double", endian = "little")

@@ -177,7 +177,7 @@ test_that("a summary has the verdict, remarks of rows, and the records that are 
   gaps <- people
   gaps$age[1:2000] <- NA
   half <- private(pay ~ age, data = gaps)
-  expect_match(told(half), "The run used about 20.. records .*n_records says 4000|The run used about 19.. records")
+  expect_match(told(half), "The run used about [0-9]+ records .*n_records says 4000")
   expect_lt(abs(nobs(half) - 2000), 600)
   expect_equal(glance(half)$n_records, 4000)
   expect_match(text, "Intervals are robust")

@@ -29,7 +29,8 @@ test_that("coefficients and terms have R's names, in R's order", {
     pay ~ factor(site) * hours, pay ~ relevel(job, ref = "cook"), pay ~ `my hours` + a.b + `a kind`, pay ~ log(`my hours`),
     pay ~ (age + hours + site)^2, log(pay + 30) ~ age, pay ~ I((age + hours) / 2) + I(-age * hours),
     pay ~ site / age, pay ~ offset(hours / 10) + age, pay ~ age + I(1 / hours), pay ~ bs(age, knots = c(30, 60)),
-    pay ~ job:site + job + site, pay ~ age:site + site + age
+    pay ~ job:site + job + site, pay ~ age:site + site + age,
+    pay ~ age - 1, pay ~ 0 + site + age
   )
   for (formula in formulas) {
     plain <- lm(formula, people)

@@ -34,7 +34,8 @@ void bind_regression_rows(py::module_& module) {
   py::class_<PyResiduals>(module, "Residuals", py::module_local())
       .def(py::init(&make_residuals), StandardArithmetic(), py::kw_only(), "link"_a, exact("loc"),
            "bound"_a = std::numeric_limits<double>::infinity(), exact("centre") = Array<double>(0),
-           exact("slope") = Array<double>(0), "first_node"_a = 0.0, "spacing"_a = 1.0);
+           exact("slope") = Array<double>(0), "first_node"_a = 0.0, "spacing"_a = 1.0,
+           "weight_bound"_a = std::numeric_limits<double>::infinity());
   py::class_<PyRegressionRows> rows(module, "RegressionRows", py::module_local());
   rows.def(py::init(&make_regression_rows), StandardArithmetic(), py::kw_only(), exact("features"), exact("response"),
            "intercept"_a, "first_row"_a = 0, "n_threads"_a = 1, exact("columns") = py::none(),

@@ -182,12 +182,16 @@ struct PyResiduals {
   Likelihood link;
   bool is_derivative;
   std::vector<double> loc, centre, slope;
-  double bound, first_node, spacing;
+  double bound, first_node, spacing, weight_bound;
 };
 
 inline PyResiduals make_residuals(const std::string& link, const Array<double>& loc, double bound,
                                   const Array<double>& centre, const Array<double>& slope, double first_node,
-                                  double spacing) {
+                                  double spacing, double weight_bound) {
+  if (!(weight_bound > 0.0)) throw py::value_error("weight_bound must be positive");
+  if (std::isfinite(weight_bound) && link != "logistic" && link != "probit_score") {
+    throw py::value_error("weight_bound must be infinite but for the scores of yes/no responses");
+  }
   if (!(bound > 0.0)) throw py::value_error("bound must be positive");
   if (centre.size() == 1 || centre.size() != slope.size() || centre.size() > (1 << 24)) {
     throw py::value_error("centre and slope must be of one length, 0 or at least 2");
@@ -204,7 +208,8 @@ inline PyResiduals make_residuals(const std::string& link, const Array<double>& 
           copy(finite("slope", slope, slope.size())),
           bound,
           first_node,
-          spacing};
+          spacing,
+          weight_bound};
 }
 
 template <typename Rows>
@@ -216,6 +221,7 @@ void set_residuals(RegressionPass& pass, const Rows& self, const PyResiduals& re
   pass.is_derivative = residuals.is_derivative;
   pass.loc = residuals.loc;
   pass.residual_bound = residuals.bound;
+  pass.weight_bound = residuals.weight_bound;
   pass.table = {residuals.centre, residuals.slope, residuals.first_node, residuals.spacing};
 }
 

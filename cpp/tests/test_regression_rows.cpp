@@ -56,6 +56,7 @@ struct Kind {
   Likelihood link;
   bool has_table;
   bool is_derivative = false;
+  bool is_weighted = false;
 };
 
 Records records_of(const Data& data, bool sparse = false) {
@@ -79,6 +80,7 @@ RegressionPass pass_of(const Data& data, const Kind& kind, double bound = 1.5) {
   pass.bound = bound;
   pass.residual_bound = bound;
   pass.scale_weight = kind.output == RegressionOutput::scores && !kind.has_table ? 0.5 : 0.0;
+  if (kind.is_weighted) pass.weight_bound = 0.8;
   if (kind.has_table) pass.table = {data.centre, data.slope, -3.0, 0.125};
   if (kind.output == RegressionOutput::score_sizes || kind.output == RegressionOutput::curvature_sizes) {
     pass.edges = data.edges;
@@ -115,6 +117,8 @@ std::vector<Kind> kinds() {
       all.push_back({output, link, false});
       if (link == Likelihood::poisson) all.push_back({output, link, true});
       if (link == Likelihood::probit) all.push_back({output, link, false, true});
+      if (link == Likelihood::probit) all.push_back({output, link, false, true, true});
+      if (link == Likelihood::logistic) all.push_back({output, link, false, false, true});
     }
   }
   return all;

@@ -45,6 +45,7 @@ RegressionTask regression_task(const Records& records, const RegressionPass& pas
           .loc = pass.loc.data(),
           .square_bound = pass.bound * pass.bound,
           .residual_bound = pass.residual_bound,
+          .weight_bound = pass.weight_bound,
           .scale_weight = pass.scale_weight,
           .scale_unit = pass.scale_unit,
           .scale_centre = pass.scale_centre,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct RegressionPass {
   std::span<const double> loc;  // n_coef
   double bound = 0.0;           // B
   double residual_bound = 0.0;
+  double weight_bound = std::numeric_limits<double>::infinity();
   double scale_weight = 0.0;
   double scale_unit = 1.0;
   double scale_centre = 0.0;

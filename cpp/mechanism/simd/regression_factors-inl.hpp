@@ -83,6 +83,19 @@ DPINFER_INLINE void residuals(const RegressionTask& task, const RegressionNumber
   residual = group.response - slope;
 }
 
+// The longer of the two residuals that a yes/no response can have, in absolute value.
+DPINFER_NOINLINE Vec longest_residual(const RegressionTask& task, const Vec& eta) {
+  if (task.link == Likelihood::probit) return maximum(inverse_mills(eta), inverse_mills(splat(0.0) - eta));
+  return sigmoid(absolute(eta));
+}
+
+// What multiplies the score of a yes/no response, whichever it is, for a length of at most task.weight_bound.
+DPINFER_INLINE Vec two_point_weight(const RegressionTask& task, const RegressionNumbers& group, const Vec& weight) {
+  const Vec length = weight * longest_residual(task, group.predictor) * square_root(group.square);
+  const Vec bound = splat(task.weight_bound);
+  return select_less(bound, length, bound / length, splat(1.0));
+}
+
 // What a record contributes is `factor` times z or z z', and `extra`.
 struct RegressionFactors {
   Vec factor;
@@ -92,7 +105,8 @@ struct RegressionFactors {
 
 DPINFER_NOINLINE RegressionFactors regression_factors(const RegressionTask& task, const RegressionNumbers& group) {
   const Vec bound = splat(task.square_bound);
-  const Vec weight = group.given * select_less(bound, group.square, bound / group.square, splat(1.0));
+  Vec weight = group.given * select_less(bound, group.square, bound / group.square, splat(1.0));
+  if (task.weight_bound <= kFinite) weight = weight * two_point_weight(task, group, weight);
   if (task.output == RegressionOutput::moments) return {weight, splat(0.0), group.square};
   Vec residual;
   Vec slope;

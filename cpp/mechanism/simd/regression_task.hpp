@@ -13,6 +13,8 @@ inline constexpr int kMostFewDirections = 2048;
 // survey weight times its Mallows weight min(1, square_bound / |z|^2); eta = loc'x its linear predictor, r = y - E[y |
 // eta] its residual, psi = the residual cut off at +-residual_bound, less what the centre table says it is on average,
 // and slope = -E[d psi / d eta].  Of a probit likelihood, r is its derivative in eta, and slope minus the second one.
+// With a weight bound L, w is also times min(1, L / (w max |r| |z|)), the largest |r| of the two possible responses: a
+// function of x, so that the score still has the expectation zero where its model is true.
 enum class RegressionOutput {
   moments,          // w z z'
   curvature,        // w slope z z'
@@ -37,6 +39,7 @@ struct RegressionTask {
   const double* loc;        // n_coef
   double square_bound;      // B^2, or infinity: the weights are then 1
   double residual_bound;    // c, or infinity
+  double weight_bound;      // L, or infinity: of yes/no responses alone
   double scale_weight;
   double scale_unit;
   double scale_centre;

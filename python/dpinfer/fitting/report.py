@@ -24,7 +24,7 @@ from dpinfer.inference.posterior.diagnostics import in_words
 from dpinfer.methods import find_method
 from dpinfer.models import Model, OwnModel
 from dpinfer.release import GradientTrace, Release
-from dpinfer.release.newton.regression import PopulationSums
+from dpinfer.release.newton.population import PopulationSums
 
 Picture: TypeAlias = tuple[str, bytes, str]  # media type, content and caption
 NARROW = "-narrow"  # ending of the names of pictures that repeat another one for a narrow screen

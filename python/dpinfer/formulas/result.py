@@ -29,7 +29,7 @@ from dpinfer.inference.posterior.predictive import draw_records
 from dpinfer.models import OwnModel
 from dpinfer.release import Release
 from dpinfer.release.files import write_atomically
-from dpinfer.release.newton.regression import PopulationSums
+from dpinfer.release.newton.population import PopulationSums
 
 _FAMILIES = {
     "gaussian": "Linear",

@@ -162,7 +162,9 @@ class Residuals:
     link "logistic", "probit", "gaussian" or "poisson"; with "probit_score" r is the derivative of the probit log-
     likelihood in eta, and the slope minus its second one.  centre and slope are public functions of eta, tabulated at
     first_node + spacing * (0, 1, ...), linear in between and constant beyond; empty arrays: the centre is 0, and the
-    slope is dE[y | eta]/deta where abs(r) <= bound, else 0.
+    slope is dE[y | eta]/deta where abs(r) <= bound, else 0.  With a finite weight_bound, for "logistic" and
+    "probit_score", a record's weight w is also times min(1, weight_bound / (w max abs(r) |z|)), the largest abs(r) of
+    both responses.
     """
 
     def __init__(
@@ -175,6 +177,7 @@ class Residuals:
         slope: Floats = ...,
         first_node: float = 0.0,
         spacing: float = 1.0,
+        weight_bound: float = ...,
     ) -> None: ...
 
 class RegressionRows:

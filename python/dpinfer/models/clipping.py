@@ -11,7 +11,7 @@ Shares of records by size, half octaves apart, give the bound on a record's norm
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,9 @@ from dpinfer.models.glm import GeneralizedLinearModel
 SIZE_EDGES = np.exp2(0.5 * np.arange(-4, 18))  # in units of the usual size: format
 # Geometric means of the ends of the intervals, which are half an octave wide.
 _MIDDLES = np.append(SIZE_EDGES, 2.0 * SIZE_EDGES[-1] / math.sqrt(2.0)) * 2.0**-0.25
-_BOUNDS = np.exp2(0.25 * np.arange(29))  # tried: a quarter of an octave apart, over seven octaves; tolerance
+# Sizes in equal shares of each interval, up to its end: a bound that cuts nothing is beyond it; tolerance.
+_WITHIN = _MIDDLES[:, None] * np.exp2(0.25 * np.array([-1.0, -0.5, 0.0, 0.5, 1.0]))
+_BOUNDS = np.exp2(0.25 * np.arange(41))  # tried: a quarter of an octave apart, over ten octaves; tolerance
 _LONGEST = 0.5  # formula of successive shares of the longest tail with a variance: it falls with the square
 _LEVELS, _REACH = (np.arange(64) + 0.5) / 64.0, 6.0  # of a tail that noise hides, in its standard deviations: tolerance
 _FACTORS = np.exp2(np.arange(-6.0, 5.0))  # nodes of the prior variance of the clipped part
@@ -394,12 +396,13 @@ class SizeShares:
         return np.asarray(squares / max(float(np.sum(squares)), 1e-300))
 
     def bias(self, bound: float) -> float:
-        """Return the largest bias of the mean of a vector of this size, clipped at `bound`: half of E (a - bound)+."""
-        return tuning.TUNING.one_way * float(np.sum(self.longest * np.maximum(_MIDDLES - bound, 0.0)))
+        """Return the largest bias of the mean of a vector of this size, clipped at `bound`: part of E (a - bound)+."""
+        return tuning.TUNING.alignment * float(self.longest @ np.mean(np.maximum(_WITHIN - bound, 0.0), axis=1))
 
     def lost_square(self, bound: float) -> float:
         """Return half of E (a**2 - bound**2)+."""
-        return tuning.TUNING.one_way * float(np.sum(self.shares * np.maximum(np.square(_MIDDLES) - bound**2, 0.0)))
+        beyond = np.mean(np.maximum(np.square(_WITHIN) - bound**2, 0.0), axis=1)
+        return tuning.TUNING.one_way * float(self.shares @ beyond)
 
     def squares_between(self, near: float, far: float) -> FloatArray:
         """Return what records of each size add to E (min(a, far) - near)+**2, (m + 1,)."""
@@ -420,6 +423,56 @@ class SizeShares:
         parts = np.where(bounds[:, None] <= edges, beyond - np.append(beyond[1:], 0.0), 0.0)
         alike = tuning.TUNING.alike + (1.0 - tuning.TUNING.alike) * np.eye(edges.size)
         return np.asarray(parts @ alike @ parts.T)
+
+    def weighted(self, bound: float) -> float:
+        """Return which part of E a**2 weights min(1, bound / a) keep: what they leave of the scores' slope."""
+        kept = float(np.sum(self.shares * _MIDDLES * np.minimum(_MIDDLES, bound)))
+        return max(kept / max(self.mean_square, 1e-300), tuning.TUNING.least_weighted)
+
+    def lighter(self, bound: float) -> float:
+        """Return by which part of a bread with weights min(1, bound / a) the meat with them is smaller, if both agree.
+
+        That is E w (1 - w) a**2 over E w a**2.
+        """
+        short = np.minimum(_MIDDLES, bound)
+        once = float(np.sum(self.shares * _MIDDLES * short))
+        return 1.0 - float(np.sum(self.shares * np.square(short))) / max(once, 1e-300)
+
+    def weight_covariance(self, bounds: FloatArray) -> FloatArray:
+        """Return the covariance of what weights min(1, bound / a) move a coordinate of the mean by, (T, T).
+
+        Weights that are functions of the features move nothing where the model is true.
+        """
+        moved = np.array([self.bias(bound) for bound in bounds]) / tuning.TUNING.alignment * tuning.TUNING.misfit
+        return np.asarray(np.outer(moved, moved))
+
+    def best_clips(
+        self,
+        noise: FloatArray,  # (T,): of the scores, per record, of a vector of norm 1
+        d: int,
+        n: int,  # number of records
+        *,
+        weighted: bool,
+    ) -> FloatArray:
+        """Return the bounds of T scores that are taken in turn, (T,), by their predicted error.
+
+        A shorter first bound shows where a tail points; without noise nothing is to be clipped.  Weights need no such.
+        """
+        ratios = [np.ones(noise.size)] if weighted else [clips_of(noise.size), np.ones(noise.size)]
+
+        def cost(ratio: FloatArray, bound: float) -> float:
+            bounds = ratio * bound
+            clipped = self.weight_covariance(bounds) if weighted else self.clip_covariance(bounds)
+            found = combined(np.diag(np.square(noise * bounds) * d) + clipped)[1]
+            return (
+                (found + float(np.sum(self.squares_between(0.0, bound))) / n) / self.weighted(bound) ** 2
+                if weighted
+                else found
+            )
+
+        best = [(ratio, self.best_bound(partial(cost, ratio))) for ratio in ratios]
+        ratio, bound = best[-1] if cost(*best[-1]) < tuning.TUNING.no_tail * cost(*best[0]) else best[0]
+        return ratio * bound
 
     def best_bound(self, cost: Callable[[float], float]) -> float:
         """Return the bound of least cost, a quarter of an octave from the next."""

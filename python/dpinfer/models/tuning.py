@@ -41,9 +41,19 @@ class Tuning:
     first_clip: float = 0.5  # of the first score over the others: shows a tail's direction; 0.3 to 0.7; Responses
     factor_spread: float = 2.0  # sd of the binary logarithm of the clipped part's prior variance; 1 to 4; Responses
     # alike, one_way: correlation of the mean directions of the parts that two clips take off, and share of the clipped
-    # part that points one way; 0.5 to 1; by hand
+    # part of curvatures that points one way; 0.5 to 1; by hand
     alike: float = 0.8
     one_way: float = 0.5
+    # alignment: length of the sum of what a clip takes off scores over the sum of their lengths; 0.1 to 0.5; by hand
+    alignment: float = 0.3
+    # no_tail: error of scores with one clip over that with a shorter first one, below which they have one: noise is so
+    # small that nothing is clipped; 0.3 to 0.8; by hand
+    no_tail: float = 0.5
+    # misfit, least_weighted: of yes/no responses, whose long scores have less weight: share of what weights take that
+    # does not cancel between both responses, as the model is not true; and least eigenvalue of a bread with weights,
+    # over the mean one; 0.02 to 0.3, 0.01 to 0.1; by hand, on the zeros of eight binary tables
+    misfit: float = 0.1
+    least_weighted: float = 0.02
     # prior_quantile, clip_quantile, pivotal_quantile: of norms of simulated gradients: over draws of the prior, at
     # which a gradient trace clips them, and where gradients are pivotal; 0.9 to 1; Recipe
     prior_quantile: float = 0.99

@@ -13,13 +13,8 @@ from dpinfer.release.external import release_from_arrays
 from dpinfer.release.files import load_release, save_release
 from dpinfer.release.guarantee import Part, Release
 from dpinfer.release.newton.own import OwnNewtonRelease, OwnPopulationRelease
-from dpinfer.release.newton.regression import (
-    ClusteredPopulationRelease,
-    GlmNewtonRelease,
-    NewtonRelease,
-    PopulationRelease,
-    SumsOfPasses,
-)
+from dpinfer.release.newton.population import ClusteredPopulationRelease, PopulationRelease
+from dpinfer.release.newton.regression import GlmNewtonRelease, NewtonRelease, SumsOfPasses
 from dpinfer.release.sites.trace import NetworkRelease, SiteRelease
 from dpinfer.release.statistic import StatisticRelease
 from dpinfer.release.sums import SumRelease

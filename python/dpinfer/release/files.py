@@ -15,12 +15,8 @@ from dpinfer.errors import ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 from dpinfer.release.guarantee import Release, part_from_dict
 from dpinfer.release.newton.own import OwnNewtonRelease, OwnPopulationRelease
-from dpinfer.release.newton.regression import (
-    ClusteredPopulationRelease,
-    GlmNewtonRelease,
-    NewtonRelease,
-    PopulationRelease,
-)
+from dpinfer.release.newton.population import ClusteredPopulationRelease, PopulationRelease
+from dpinfer.release.newton.regression import GlmNewtonRelease, NewtonRelease
 from dpinfer.release.sites.trace import NetworkRelease, SiteRelease
 from dpinfer.release.statistic import StatisticRelease
 from dpinfer.release.sums import SumRelease

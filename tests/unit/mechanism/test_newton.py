@@ -40,6 +40,7 @@ def residual_of(link):
     return grid.clipped(1.7 if link == "poisson" else 0.6)
 
 
+BINARY = ("logistic", "probit_score")
 RESIDUALS = {link: residual_of(link) for link in ("logistic", "probit", "poisson")}
 
 
@@ -72,6 +73,10 @@ def joint_queries(W, at):
         **{f"joint {link} curvatures": Curvatures(W, at, link, 0.2) for link in ("logistic", "probit", "poisson")},
         "joint linear products": ScoreProducts(W, at, "gaussian", 2.0),
         "joint logistic products": ScoreProducts(W, at, "logistic", 0.7),
+        **{f"joint {link} weighted": JointScores(W, at, link, 0.9, weight_bound=0.9) for link in BINARY},
+        **{f"joint {link} weighted too little": JointScores(W, at, link, 0.9, weight_bound=5.0) for link in BINARY},
+        **{f"joint {link} weighted curvatures": Curvatures(W, at, link, 0.2, weight_bound=0.9) for link in BINARY},
+        **{f"joint {link} weighted products": ScoreProducts(W, at, link, 0.7, weight_bound=0.9) for link in BINARY},
         "joint linear sizes": Sizes(W, at, "gaussian", edges, curved=False),
         "joint logistic sizes": Sizes(W, at, "logistic", edges, curved=True),
     }
@@ -238,6 +243,58 @@ def test_sums_clipped_as_a_whole_are_those_of_numpy(rng, link):
         edges = np.quantile(sizes, [0.1, 0.5, 0.9])
         counted = total(Sizes(W, beta, link, edges, curved=curve))
         np.testing.assert_allclose(counted, np.histogram(sizes, [0.0, *edges, np.inf])[0], rtol=1e-5)
+
+
+def probit_residuals(eta):
+    """Return the derivative of the log-likelihood for a one and for a zero, and minus the second derivatives."""
+    density = np.exp(-0.5 * np.square(eta)) / math.sqrt(2.0 * math.pi)
+    one, zero = density / special.ndtr(eta), -density / special.ndtr(-eta)
+    return one, zero, one * (one + eta), zero * (zero + eta)
+
+
+@pytest.mark.parametrize("link", BINARY)
+def test_weights_hold_both_responses_and_leave_the_expectation_at_zero(rng, link):
+    """The power twin: scores that are clipped after the response is seen have another expectation."""
+    X, W, beta, n = rng.normal(size=(3000, D)), transform(rng), rng.normal(size=D), 3000
+    eta, Z = X @ beta, X @ W.T
+    if link == "logistic":
+        chance = special.expit(eta)
+        one, zero, of_one, of_zero = 1.0 - chance, -chance, chance * (1.0 - chance), chance * (1.0 - chance)
+    else:
+        chance = special.ndtr(eta)
+        one, zero, of_one, of_zero = probit_residuals(eta)
+    length = np.maximum(one, -zero) * np.linalg.norm(Z, axis=1)
+    bound = float(np.quantile(length, 0.4))
+    weight = np.minimum(1.0, bound / length)
+
+    def total(query, y):
+        integers, step = exact_sum(X, y, query)
+        return integers * step
+
+    ones, zeros, none = np.ones(n), np.zeros(n), np.zeros((n, D))
+    for y, residual, slope in ((ones, one, of_one), (zeros, zero, of_zero)):
+        own = weight * residual
+        assert np.all(np.abs(own) * np.linalg.norm(Z, axis=1) <= bound * (1.0 + 1e-12))
+        # A norm that is larger clips nothing: weights alone hold both.
+        scores = JointScores(W, beta, link, 8.0 * bound, weight_bound=bound)
+        np.testing.assert_allclose(total(scores, y), own @ Z, rtol=1e-6, atol=1e-3)
+        products = smat(total(ScoreProducts(W, beta, link, 8.0 * bound**2, weight_bound=bound), y), D)
+        np.testing.assert_allclose(products, (Z * np.square(own)[:, None]).T @ Z, rtol=1e-6, atol=1e-2)
+        bread = smat(total(Curvatures(W, beta, link, 1e4, weight_bound=bound), y), D)
+        np.testing.assert_allclose(bread, (Z * (weight * slope)[:, None]).T @ Z, rtol=1e-6, atol=1e-1)
+    expected = (chance * weight * one + (1.0 - chance) * weight * zero) @ Z
+    np.testing.assert_allclose(expected, none[0], atol=1e-9)
+    clipped = [r * np.minimum(1.0, bound / (np.abs(r) * np.linalg.norm(Z, axis=1))) for r in (one, zero)]
+    assert np.linalg.norm((chance * clipped[0] + (1.0 - chance) * clipped[1]) @ Z) > 1.0
+
+
+def test_weights_are_for_the_scores_of_zeros_and_ones():
+    for link in ("gaussian", "poisson", "probit"):
+        with pytest.raises(ValueError, match="weight_bound must be infinite"):
+            _native.Residuals(link=link, loc=np.zeros(D), weight_bound=1.0)
+    for bound in (0.0, math.nan):
+        with pytest.raises(ValueError, match="weight_bound must be positive"):
+            _native.Residuals(link="logistic", loc=np.zeros(D), weight_bound=bound)
 
 
 class Silence:

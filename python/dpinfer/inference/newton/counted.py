@@ -15,14 +15,16 @@ from dpinfer.inference.newton import tuning
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.models.clipping import mallows_mean
 from dpinfer.release import GlmNewtonRelease, OwnNewtonRelease, OwnPopulationRelease, Release
-from dpinfer.release.newton.regression import PopulationSums, ScoreSums
+from dpinfer.release.newton.population import PopulationSums
+from dpinfer.release.newton.regression import ScoreSums
 
 Kind = TypeVar("Kind", bound=Release)
-_HISTOGRAMS = ("counts", "lengths", "sizes")
+_HISTOGRAMS = ("counts", "reach", "lengths", "sizes")
 # Means over the declared number of records, beside the standard deviations of their noise.
 _MEANS = (
     *_HISTOGRAMS,
-    *("means", "moments", "rare", "bread", "meat", "slope", "matrices", "strata", "cluster_sizes"),
+    *("means", "moments", "rare", "frame", "approach_breads", "bread", "meat", "slope", "matrices", "strata"),
+    *("cluster_sizes",),
     *("scores", "localise_scores", "scale_scores", "norm_shares", "tallies"),
 )
 

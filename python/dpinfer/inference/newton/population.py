@@ -11,7 +11,8 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer.inference import _native
 from dpinfer.inference.newton import tuning
-from dpinfer.inference.newton.checks import declared_sizes, prior_conflict
+from dpinfer.inference.newton.checks import prior_conflict
+from dpinfer.inference.newton.population_remarks import verdict, warnings
 from dpinfer.inference.newton.posterior import MixtureError, mixture_error, theta_of_draws
 from dpinfer.inference.newton.strata import BetweenStrata
 from dpinfer.inference.newton.white import Comparison, compare
@@ -27,22 +28,24 @@ from dpinfer.models.clipping import SizeShares, combined, differences, pointed
 from dpinfer.models.likely_records import Curves, KnownCurves, LikelyRecords
 from dpinfer.models.whitening import steady_solve
 from dpinfer.release import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
-from dpinfer.release.newton.regression import PopulationSums
+from dpinfer.release.newton.population import NO_WEIGHTS, PopulationSums
 
 # Draws of bread and meat in the first round, and at most (memory); each round has as many as its error, to fall below
 # so much of `Tuning.aim`, needs, and at most doubles them.  Half of the draws mirror the others, within a batch, so
 # that errors in proportion to the noise cancel.  Batches show the error to 1 / sqrt(2 * 39), 11%.
 _DRAWS, _MOST, _BELOW, _BATCHES = 160, 51_200, 0.9, 40
+_MOST_RELIEF = 100.0  # of which the fourth power counts: no prior; tolerance
 _SWEEPS = 6  # weights of scores depend on the zero, and the zero on them: tolerance
 
 
 @dataclass(frozen=True, eq=False)
-class _Population:
+class Population:
     """Quantities computed from a release, in the coordinates of the scores, in which the bread is the identity."""
 
     release: PopulationSums
     model: GeneralizedLinearModel | OwnModel
     wider: float = 1.0  # the prior's standard deviations over the declared ones, for the verdict
+    relief: FloatArray | float = 1.0  # (d,): of the prior's variances, where the release determines a weight
     threads: int = 1
 
     @cached_property
@@ -51,7 +54,8 @@ class _Population:
         release, alone, unit = self.release, self.scores_per_row == 1.0, self.release.size_unit
         expected = self.curves.size_shares(release.positions[0], unit) if alone else None
         trace, noise = np.trace(release.meat) / unit**2, math.sqrt(release.n_coef) * release.meat_stddev / unit**2
-        square = None if self.dependent else (float(trace), noise, release.score_bound / unit)
+        bound = release.score_bound / unit
+        square = None if self.dependent or self.weighted else (float(trace), noise, bound)
         return SizeShares(release.sizes, release.sizes_stddev, expected, square=square)
 
     @cached_property
@@ -77,14 +81,17 @@ class _Population:
         at, noise, clipped = release.positions, np.diag(np.square(release.score_stddev)), self.clipped
         bread, prior = self.curvatures(1, None)[0], self.prior_precision
         least = float(np.trace(self.meat[0])) / d / release.n_records
-        found = at[-1]
+        found, first = at[-1], getattr(release, "n_approach", 0)
         for _ in range(_SWEEPS):
             changes = np.array([self.curves.change(0.5 * (point + found)) for point in at])
             between = changes @ bread @ changes
             said = release.scores - np.einsum("tij,tj->ti", between, found - at)
             away = np.diag(tuning.TUNING.step_error**2 * np.mean(np.square(found - at), axis=1))
-            away *= 1.0 if self.dependent else pointed(away, noise + clipped, said, 1.0)
-            clipped = pointed(self.clipped, noise + away, said) * self.clipped
+            away[range(first), range(first)] /= tuning.TUNING.step_error**2  # the bread is that of a later point
+            if not self.dependent:
+                later = slice(first, None)
+                away[later, later] *= pointed(away[later, later], (noise + clipped)[later, later], said[later], 1.0)
+            clipped = self.clipped if self.weighted else pointed(self.clipped, noise + away, said) * self.clipped
             covariance = noise + away + clipped
             weight, variance = combined(covariance)
             slope = np.tensordot(weight, between, axes=1)
@@ -116,7 +123,18 @@ class _Population:
         """Covariance of the shifts of a coordinate of each mean score by its clip, (T, T)."""
         release = self.release
         unit = release.size_unit / math.sqrt(release.n_coef) * self.scores_per_row
-        return self.sizes.clip_covariance(release.score_bounds / release.size_unit) * unit**2
+        bounds = release.score_bounds / release.size_unit
+        found = self.sizes.weight_covariance(bounds) if self.weighted else self.sizes.clip_covariance(bounds)
+        return np.asarray(found * unit**2)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether long scores have less weight, by their features alone."""
+        return self.release.weight_bound < NO_WEIGHTS
+
+    @property
+    def _least_bread(self) -> float:
+        return common.TUNING.least_weighted if self.weighted else common.TUNING.least_level
 
     @property
     def clusters(self) -> SizeShares | None:
@@ -160,6 +178,8 @@ class _Population:
             unit = self.release.size_unit
             lost = 2.0 * self.clusters.lost_square(self.release.cluster_bound / unit) * unit**2 / d
             noisy = np.asarray(noisy + lost * np.eye(d))
+        elif not self.weighted:
+            noisy = np.asarray(noisy + self._lost_square / d * np.eye(d))
         if self.between is not None:
             noisy, stddev = self.between.taken_off(noisy, stddev)
         level = max(float(np.trace(noisy)) / d, common.TUNING.least_level * self.usual_variance)
@@ -173,10 +193,20 @@ class _Population:
         return at_least(level * np.eye(d) + share * away, common.TUNING.least_level * level), remaining
 
     @property
+    def _lost_square(self) -> float:
+        """What the bound of the meat cuts off its trace."""
+        release = self.release
+        unit = release.size_unit
+        return 2.0 * self.sizes.lost_square(release.score_bound / unit) * unit**2 * self.scores_per_row
+
+    @property
     def usual_variance(self) -> float:
         """Mean square of a coordinate of the scores, from the shares of their sizes."""
         sizes = self.clusters or self.sizes
-        return max(sizes.mean_square, 1e-6) * self.release.size_unit**2 / self.release.n_coef * self.scores_per_row
+        square = sizes.mean_square
+        if self.weighted and not self.dependent:
+            square = float(np.sum(sizes.squares_between(0.0, self.release.score_bound / self.release.size_unit)))
+        return max(square, 1e-6) * self.release.size_unit**2 / self.release.n_coef * self.scores_per_row
 
     @cached_property
     def residual_variance(self) -> tuple[float, float]:
@@ -220,11 +250,21 @@ class _Population:
     def prior_variance(self) -> float | FloatArray:
         """Of each weight."""
         if isinstance(self.model, OwnModel):
-            return np.square(self.model.parameters.prior_scale)
+            return np.square(self.model.parameters.prior_scale) * self.relief
         scale = self.residual_variance[0] if isinstance(self.model, LinearRegression) else 1.0
-        return self.model.prior_scale**2 * scale
+        return self.model.prior_scale**2 * scale * self.relief
 
-    def widened(self, times: float) -> "_Population":
+    def relieved(self) -> "Population":
+        """Return the same without a prior of the weights that the release determines: likelihoods have none.
+
+        A prior's variance grows by the factor 1 + (determined p / v)**4, p the prior's variance, v the posterior's.
+        """
+        location, variance, *_ = self.draw(_DRAWS, np.random.default_rng(0))
+        found = location.var(axis=0) + variance.mean(axis=0)
+        ratio = np.minimum(tuning.TUNING.determined * self.prior_variance / found, _MOST_RELIEF)
+        return replace(self, relief=1.0 + ratio**4)
+
+    def widened(self, times: float) -> "Population":
         """Return the same under a prior that is wider by a factor."""
         if isinstance(self.model, OwnModel):
             model = copy(self.model)
@@ -250,7 +290,7 @@ class _Population:
     def _bread_given(self, noise: FloatArray, removed: FloatArray) -> FloatArray:
         release, onward = self.release, self._onward
         grown = 1.0 + (1.0 / self.lengths.kept(release.bread_bound / release.length_unit) - 1.0) * removed
-        return at_least(grown * (onward @ (release.bread + noise) @ onward.T), common.TUNING.least_level)
+        return at_least(grown * (onward @ (release.bread + noise) @ onward.T), self._least_bread)
 
     @cached_property
     def _onward(self) -> FloatArray:
@@ -281,7 +321,7 @@ class _Population:
         slope = np.linalg.solve(transform, curvature)
         said = np.linalg.solve(spread, np.swapaxes(slope, 1, 2))
         precision = slope @ said
-        precision[:, np.arange(d), np.arange(d)] += 1.0 / self.prior_variance
+        precision[:, np.arange(d), np.arange(d)] += 1.0 / np.asarray(self.prior_variance)
         factor = np.asarray(np.linalg.cholesky(0.5 * (precision + np.swapaxes(precision, 1, 2))), dtype=np.float64)
         root = inverse_factors(factor)
         information = (missed + curvature @ at)[:, None, :] @ said
@@ -326,40 +366,6 @@ class _Population:
             total += float(centre @ np.linalg.solve(noise, centre))
         return float(special.chdtrc(freedom, total))
 
-    def warnings(self, prior_pvalue: float) -> dict[str, str]:
-        """Return the warnings for users, by name."""
-        found = declared_sizes(self.release) if isinstance(self.release, PopulationRelease) else {}
-        sampling = math.sqrt(float(np.trace(self.meat[0])) / self.release.n_coef / self.release.n_records)
-        values = np.linalg.eigvalsh(self.release.bread)
-        noise = self.release.bread_stddev * math.sqrt(2.0 * self.release.n_coef)
-        long = self.lengths.kurtosis > tuning.TUNING.long * (1.0 + 2.0 / self.release.n_coef)
-        lost = 1.0 - self.lengths.kept(self.release.bread_bound / self.release.length_unit)
-        few = values[-1] - noise > tuning.TUNING.dominated * max(np.median(values), noise)
-        if few or (long and lost > tuning.TUNING.lost):
-            found["leverage"] = (
-                "few records determine a combination of the coefficients: the privacy noise hides their effect, and "
-                "its interval may be too narrow: use closer bounds, or transform the column with the longest tail"
-            )
-        if math.sqrt(self.zero[1] @ self.clipped @ self.zero[1]) > tuning.TUNING.biased * sampling:
-            found["clip"] = "scores have a longer tail than the budget can follow: intervals allow for the clipped part"
-        if self.sizes.far:
-            found["far"] = "few records are far from all others, and intervals are wide to keep their effect"
-        if self.release.sizes_stddev > common.TUNING.hidden_sizes and getattr(self.model, "response", "") != "binary":
-            found["sizes"] = (
-                "the privacy noise hides how large scores are, and intervals may be too narrow: use target='model', or "
-                "give more epsilon"
-            )
-        if self.fit_pvalue < tuning.TUNING.fit_level:
-            found["fit"] = (
-                f"the steps have not reached the solution (p = {self.fit_pvalue:.2g}): intervals may be too narrow: "
-                "give more epsilon, or fewer columns"
-            )
-        if prior_pvalue < tuning.TUNING.prior_level:
-            found["prior"] = (
-                f"the weights are larger than their prior expects (p = {prior_pvalue:.2g}): use a larger prior_scale"
-            )
-        return found
-
 
 def _symmetric(rng: np.random.Generator, size: int, d: int, stddev: float) -> FloatArray:
     """Return symmetric noise: `stddev` on the diagonal, 1 / sqrt(2) of it beside; the second half mirrors the first."""
@@ -376,7 +382,7 @@ def at_least(matrices: FloatArray, least: float) -> FloatArray:
 
 def residual_prior_variance(release: PopulationRelease, model: GeneralizedLinearModel) -> float:
     """Return the prior variance of each weight: a linear regression's is in units of the residuals' mean square."""
-    return float(_Population(release, model).prior_variance)
+    return float(np.mean(Population(release, model).prior_variance))
 
 
 def population_posterior(release: PopulationSums, request: OwnPopulationRequest) -> Posterior:
@@ -397,14 +403,16 @@ def population_posterior(release: PopulationSums, request: OwnPopulationRequest)
     of_own = isinstance(release, OwnPopulationRelease)
     if not isinstance(model, (GeneralizedLinearModel, OwnModel)) or isinstance(model, OwnModel) is not of_own:
         raise TypeError(f"model must be the regression of the release, got {type(model).__name__}")
-    population = _Population(release, model, threads=_native.threads(request.threads))
+    population = Population(release, model, threads=_native.threads(request.threads))
     theta, error, conflict = _theta(population, request.seed)
     # Least squares do not know the prior: where it contradicts them, it is one that expects weights of their size.
     left, chosen = conflict, tuning.TUNING
     while conflict < chosen.contradicted and left < chosen.expected and population.wider < chosen.widest:
         population = population.widened(chosen.wider)
         theta, error, left = _theta(population, request.seed)
-    found = population.warnings(conflict)
+    population = population.relieved()
+    theta, error, _ = _theta(population, request.seed)
+    found = warnings(population, conflict)
     return Posterior(
         names=release.names,
         method="newton",
@@ -421,12 +429,12 @@ def population_posterior(release: PopulationSums, request: OwnPopulationRequest)
             information_pvalue=None if population.information is None else population.information.pvalue,
             n_unresolved=population.n_unresolved,
             warnings=", ".join(found),
-            verdict=_verdict(population, found),
+            verdict=verdict(population, found),
         ),
     )
 
 
-def _theta(population: _Population, seed: int) -> tuple[DrawnTheta, MixtureError, float]:
+def _theta(population: Population, seed: int) -> tuple[DrawnTheta, MixtureError, float]:
     """Return the distribution of the parameters, its error, and the p-value of the weights' size under the prior."""
     rng, drawn, size, aim = np.random.default_rng(seed), [], 0, tuning.TUNING.aim
     more = _DRAWS
@@ -455,35 +463,3 @@ def _theta(population: _Population, seed: int) -> tuple[DrawnTheta, MixtureError
         data[-1, -1] = 2.0 * deviation**2 / 3.0
         error = mixture_error(location, variance, _BATCHES)
     return theta_of_draws(location, variance, factor, data), error, conflict
-
-
-def _verdict(population: _Population, found: dict[str, str]) -> str:
-    by = "least squares" if isinstance(population.model, LinearRegression) else "maximum likelihood"
-    survey = getattr(population.model, "survey_weights", None)
-    kind = "design-based" if survey is not None else "robust"
-    kind += " (cluster-robust" if population.dependent else " (HC-type"
-    kind += ", within strata" if population.within_strata else ""
-    what = "parameters" if isinstance(population.model, OwnModel) else "coefficients"
-    said = (
-        f"The {what} are the population's, by {by} on the whole population.  Intervals are {kind}): they hold "
-        "whether or not the model is true"
-    )
-    whose = "unit" if population.scores_per_row != 1.0 else "cluster"
-    said += f", and rows of a {whose} may depend on each other." if population.dependent else "."
-    if survey is not None and survey.strata and not population.within_strata:
-        said += "  The strata do not stand out of the privacy noise: intervals are as without them, and not narrower."
-    said += "" if population.information is None else f"  {population.information}"
-    if found:
-        told = "; ".join(found.values())
-        said += f"  {told[0].upper()}{told[1:]}."
-    if population.wider > 1.0:
-        said += (
-            f"  The declared prior expects smaller {what}: intervals are those of a prior {population.wider:g} times "
-            "as wide."
-        )
-    if population.n_unresolved:
-        said += (
-            f"  The privacy noise hides {population.n_unresolved} of {population.release.n_coef} directions of the "
-            "features: intervals along them rest on the prior: give more epsilon, or fewer columns and categories."
-        )
-    return said

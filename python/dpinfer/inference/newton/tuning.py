@@ -95,6 +95,9 @@ class Tuning:
     wider: float = 16.0
     expected: float = 0.99
     widest: float = 16.0**6
+    # determined: of the population's prior: variance of a weight over its prior's from where on the prior counts half;
+    # 0.02 to 0.2; by hand: levels of 400 ones in 400 records have their prior, and likelihoods of three events have not
+    determined: float = 0.1
     # pair_far, pair_ridge: a pair of effects of persons' binary responses, further than so many standard deviations
     # from zero, has a normal likelihood with so many times less ridge; 2 to 8 and 1 to 30; People (agree)
     pair_far: float = 4.0

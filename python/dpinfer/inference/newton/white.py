@@ -12,7 +12,7 @@ from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.models import tuning as common
 from dpinfer.models.clipping import SizeShares
 from dpinfer.release import PopulationRelease
-from dpinfer.release.newton.regression import PopulationSums
+from dpinfer.release.newton.population import NO_WEIGHTS, PopulationSums
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,11 @@ def compare_widths(
     lost = (sizes.lost_square(bound) * unit) ** 2 * k
     # What the bread's bound takes off may lie along one direction.
     short = (0.5 * level * k * (1.0 / kept - 1.0)) ** 2
-    parts, entries = np.append(sampling, [noise + lost, short]), np.append(0.5 * along * (along + 1.0), [usual, 1.0])
+    # Bread and meat differ by what weights take a second time.
+    weighted = release.weight_bound < NO_WEIGHTS
+    light = (k * sizes.lighter(bound)) ** 2 if weighted else 0.0
+    parts = np.append(sampling, [noise + (0.0 if weighted else lost), short, light])
+    entries = np.append(0.5 * along * (along + 1.0), [usual, 1.0, 1.0])
     pvalue = _of_parts(float(np.sum(np.square(found - level * np.eye(k)))), parts, np.minimum(entries, usual))
     back = rows @ release.score_transform
     robust = np.einsum("ji,jk,ki->i", back, rows @ meat @ rows.T, back)

@@ -6,7 +6,7 @@ residuals are not cut off before that (docs/derivations/population.md).
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,21 @@ CLUSTER_NORM = 1.4143  # at least sqrt(2): a row takes one cluster from interval
 
 @dataclass(frozen=True, eq=False)
 class _AtPoint(OfFeatures):
-    """z = transform x, and the residual r = y - E[y | x] of weights `coefficients`."""
+    """z = transform x, and the residual r = y - E[y | x] of weights `coefficients`.
+
+    With a finite `weight_bound` r and the derivative of the mean are multiplied by the largest weight, at most 1, with
+    which |r z| is at most that for both responses that a record might have: a function of x, so that the score keeps
+    the expectation zero where the model is true (docs/derivations/population.md).
+    """
 
     coefficients: FloatArray
     link: str
+    weight_bound: float = field(default=math.inf, kw_only=True)
 
     def _add(self, total: _native.PartialSum, add: Callable[..., None], **options: Any) -> None:
-        residuals = _native.Residuals(link=self.link, loc=np.ascontiguousarray(self.coefficients))
+        residuals = _native.Residuals(
+            link=self.link, loc=np.ascontiguousarray(self.coefficients), weight_bound=self.weight_bound
+        )
         add(total, residuals, transform=np.ascontiguousarray(self.transform), bound=math.inf, **options)
 
 

@@ -15,7 +15,7 @@ from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel, P
 
 PHASES = (
     *("scale", "means", "geometry", "localise", "measure", "slope"),
-    *("rare", "lengths", "bread", "sizes", "clusters", "meat", "strata"),
+    *("rare", "reach", "frame", "lengths", "bread", "sizes", "approach", "clusters", "meat", "strata"),
 )
 TARGETS = ("model", "population")
 
@@ -212,7 +212,19 @@ def phases_of(
     elif model.residual_link is None:
         phases = (*begin, "rare", "lengths", "bread", "localise", "sizes", "measure", "meat")
     else:
-        phases = (*begin, "localise", "rare", "lengths", "bread", "sizes", "measure", "meat")
+        phases = (
+            *begin,
+            "localise",
+            "rare",
+            "reach",
+            "frame",
+            "sizes",
+            "approach",
+            "lengths",
+            "bread",
+            "measure",
+            "meat",
+        )
     without = {"slope"} if model.residual_link is None else {"scale"} if model.response == "binary" else set()
     if model.feature_moments is None or model.feature_moments_known:
         without.add("means")
@@ -265,16 +277,28 @@ def _for_population(model: GeneralizedLinearModel, noise: float, *, clusters: bo
     begin |= {"localise": chosen.localise, "clusters": (chosen.clusters,), "strata": (chosen.strata,)}
     shares = begin | _matrices(noise * model.n_coef)
     if model.residual_link is not None:
+        (bread,) = shares["bread"]
+        frame = chosen.frame * bread
+        shares |= {"reach": chosen.lengths, "frame": (frame,), "bread": (bread - frame,)}
         shares |= {"localise": tuning.TUNING.sloped_localise, "scale": (tuning.TUNING.counted_scale,)}
     phases = phases_of(model, "population", clusters=clusters)
-    return _measured_last(shares, tuple(phase for phase in phases if phase != "means"))
+    approach: tuple[float, ...] = ()
+    if model.residual_link is not None:
+        approach = next(own for least, own in chosen.approach if noise * model.n_coef >= least)
+    return _measured_last(shares, tuple(phase for phase in phases if phase != "means"), approach)
 
 
-def _measured_last(shares: Mapping[str, tuple[float, ...]], phases: tuple[str, ...]) -> dict[str, tuple[float, ...]]:
-    """Return the shares of the phases, in order; the measurements have the rest."""
+def _measured_last(
+    shares: Mapping[str, tuple[float, ...]], phases: tuple[str, ...], approach: tuple[float, ...] = ()
+) -> dict[str, tuple[float, ...]]:
+    """Return the shares of the phases, in order; the measurements have the rest, with the `approach` to them."""
     rest = 1.0 - math.fsum(share for phase in phases for share in shares.get(phase, ()))
-    measure = tuple(rest * share for share in tuning.POPULATION.measure)
-    return {phase: measure if phase == "measure" else shares[phase] for phase in phases}
+    measure = tuning.POPULATION.measure
+    if approach:
+        later = (1.0 - math.fsum(approach)) / math.fsum(measure[1:])
+        measure = tuple(later * share for share in measure[1:])
+    last = {"approach": approach, "measure": measure}
+    return {phase: tuple(rest * share for share in last[phase]) if phase in last else shares[phase] for phase in phases}
 
 
 def _without_scale(model: GeneralizedLinearModel, ratio: float) -> dict[str, tuple[float, ...]]:

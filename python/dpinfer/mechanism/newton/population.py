@@ -1,7 +1,9 @@
 """The private Newton method for the population's coefficients: public arithmetic between passes."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,23 +29,36 @@ from dpinfer.mechanism.newton.joint import (
 from dpinfer.mechanism.newton.pass_records import NoisySum, Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import tuning as common
-from dpinfer.models.clipping import SIZE_EDGES, SizeShares, chi_mean, clips_of, combined, mallows_moment
+from dpinfer.models.clipping import SIZE_EDGES, SizeShares, chi_mean, mallows_moment
 from dpinfer.models.likely_records import Curves, LikelyRecords
 from dpinfer.models.whitening import steady_solve
 from dpinfer.release.newton.regression import spread_of_counts
 
 _SWEEPS = 4  # weights of scores depend on the zero, and the zero on them: tolerance
+# Names of the phases and of the arrays of a bread: of that which gives the coordinates, and of that which scores use.
+_FRAME, _BREAD = ("reach", "frame"), ("lengths", "bread")
 _OF_THE_MODEL = ("localise_clip", "localise_residual_bound")  # of scores that are centred by the model
+
+
+_LONG = 9.0  # bound of curvatures on the way, over what is usual: shorter ones would not show a rare level; tolerance
+
+
+def _resolved(matrix: FloatArray, stddev: float) -> tuple[FloatArray, FloatArray]:
+    """Return a noisy matrix's eigenvalues, of what noise alone may have at least, and eigenvectors."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.maximum(values, common.TUNING.floor * stddev * math.sqrt(2.0 * len(matrix))), vectors
 
 
 @dataclass
 class Coordinates:
-    """Scores so far, in coordinates where their derivative is minus the identity, and the resulting point."""
+    """Scores so far, and the resulting point."""
 
     prior_precision: FloatArray
     position: FloatArray
     curves: "Curves"
     scores: list[tuple[FloatArray, FloatArray, float]] = field(default_factory=list)
+    bread: FloatArray | None = None  # where `curves` begin; None: the identity
+    near: float = 0.0  # precision of where the first score was taken, from what was found before
 
     def add(self, score: FloatArray, stddev: float) -> None:
         """Take in the score at `position`, and move: weights of scores are their noise and how far they were taken."""
@@ -51,11 +66,15 @@ class Coordinates:
         at, value, noise = (np.array(part) for part in zip(*self.scores, strict=True))
         found = self.position
         for _ in range(_SWEEPS):
-            away = np.mean(np.square(found - at), axis=1)
-            weight = 1.0 / (np.square(noise) + tuning.TUNING.score_error**2 * away)
-            precision, target = self.prior_precision, np.zeros_like(found)
+            away = tuning.TUNING.score_error**2 * np.mean(np.square(found - at), axis=1)
+            if self.curves.records is not None:  # the slope is that of the last point
+                away += np.mean(np.square(at[-1] - at), axis=1)
+            weight = 1.0 / (np.square(noise) + away)
+            precision = self.prior_precision + self.near * np.eye(len(found))
+            target = self.near * at[0]
             for share, point, said in zip(weight, at, value, strict=True):
-                slope = self.curves.slope(0.5 * (point + found))
+                change = self.curves.change(0.5 * (point + found))
+                slope = change @ change if self.bread is None else change @ self.bread @ change
                 precision = precision + share * slope @ slope
                 target = target + share * slope @ (said + slope @ point)
             found = self.curves.within_reach(self.position, steady_solve(precision, target))
@@ -75,6 +94,7 @@ class PopulationNewton:
     n_records: int
     response_scale: float | None  # of a linear regression
     n_units: int | None = None  # number of protected units, each with all of its rows: scores are then those of units
+    weight_bound: float = field(default=math.inf, init=False)  # of scores, once it is chosen
 
     def __post_init__(self) -> None:
         self.d = int(self.model.n_coef)
@@ -87,15 +107,18 @@ class PopulationNewton:
         localised = GlmNewton(self.model, self.n_records).localise(passes)
         reached = localised.transform.T @ localised.position
         rare, onward, length = self._onward(passes, localised.geometry)
-        bread, white = self._bread(passes, onward, reached, length * math.sqrt(localised.slope))
+        frame, white = self._bread(passes, onward, reached, length * math.sqrt(localised.slope), _FRAME)
+        del frame["score_transform"]
         position = np.asarray(np.linalg.solve(white.T, reached), dtype=np.float64)
         arrays = localised.arrays
-        curves = Curves(white, LikelyRecords.of_moments(self.model, arrays), position)
-        where = self._coordinates(white, position, 1.0, curves)
+        likely = LikelyRecords.of_moments(self.model, arrays)
+        where = self._coordinates(white, position, 1.0, Curves(white, likely, position))
+        where.near = self.n_records / tuning.POPULATION.found**2
         steps = np.asarray(arrays["localise_score_stddev"]).size
         bounds = np.full(steps, localised.residual.bound * localised.geometry.bound)
         kept = {name: value for name, value in arrays.items() if name not in _OF_THE_MODEL}
-        return {**kept, "localise_bounds": bounds, **rare, **bread, **self._measure(passes, white, where, 1.0)}
+        measured = self._measure(passes, white, where, 1.0, likely)
+        return {**kept, "localise_bounds": bounds, **rare, **frame, **measured}
 
     def _linear(self, passes: Passes, response_scale: float) -> dict[str, FloatArray | float | int]:
         edges: FloatArray = np.ldexp(response_scale, np.arange(-tuning.TUNING.octaves, tuning.TUNING.octaves + 1))
@@ -152,30 +175,36 @@ class PopulationNewton:
         return arrays, np.asarray((left * kept) @ left.T @ onward), float(np.linalg.norm(kept))
 
     def _bread(
-        self, passes: Passes, transform: FloatArray, weights: FloatArray, usual: float
+        self,
+        passes: Passes,
+        transform: FloatArray,
+        weights: FloatArray,
+        usual: float,
+        names: tuple[str, str] = _BREAD,
     ) -> tuple[dict[str, FloatArray | float], FloatArray]:
         """Release how large curvatures are and their mean; return both, and the map to coordinates that whiten it."""
+        lengths, bread = names
         edges = usual * SIZE_EDGES
-        (index,) = self.plan.indices("bread")
+        (index,) = self.plan.indices(bread)
         noise = self._noise(passes, index)
-        counted = self._shares(passes.noisy_sum("lengths", self._lengths(transform, weights, edges)))
+        counted = self._shares(passes.noisy_sum(lengths, self._lengths(transform, weights, edges)))
         sizes = SizeShares(counted.values, counted.stddev, groups=False)
         d = self.d
         bound = usual * sizes.best_bound(lambda a: noise * a**2 * d * math.sqrt(2.0 * d) + sizes.lost_square(a))
-        released = passes.noisy_sum("bread", self._curvatures(transform, weights, bound**2))
+        released = passes.noisy_sum(bread, self._curvatures(transform, weights, bound**2))
         matrix, stddev = smat(released.values, d) / self.n_records, released.stddev / self.n_records
-        values, vectors = np.linalg.eigh(matrix)
-        floored = np.maximum(values, common.TUNING.floor * stddev * math.sqrt(2.0 * d)) / sizes.kept(bound / usual)
+        values, vectors = _resolved(matrix, stddev)
+        floored = values / sizes.kept(bound / usual)
         white = np.asarray((vectors / np.sqrt(floored)).T @ transform, dtype=np.float64)
         arrays: dict[str, FloatArray | float] = {
-            "lengths": counted.values,
-            "lengths_stddev": counted.stddev,
-            "length_unit": usual,
-            "bread_transform": transform,
-            "bread": matrix,
-            "bread_stddev": stddev,
-            "bread_bound": bound,
-            "bread_position": weights,
+            lengths: counted.values,
+            f"{lengths}_stddev": counted.stddev,
+            f"{lengths.removesuffix('s')}_unit": usual,
+            f"{bread}_transform": transform,
+            bread: matrix,
+            f"{bread}_stddev": stddev,
+            f"{bread}_bound": bound,
+            f"{bread}_position": weights,
             "score_transform": white,
         }
         return arrays, white
@@ -224,49 +253,89 @@ class PopulationNewton:
         }, scale
 
     def _measure(
-        self, passes: Passes, white: FloatArray, where: Coordinates, scale: float
+        self, passes: Passes, white: FloatArray, where: Coordinates, scale: float, likely: LikelyRecords | None = None
     ) -> dict[str, FloatArray | float]:
-        """Release how large scores are, scores that are clipped accordingly, and their second moments."""
+        """Release how large scores are, scores that are clipped accordingly, and their second moments.
+
+        With `likely` records the bread is released in between, near the zero of the scores.
+        """
         d, n = self.d, self.n_units or self.n_records
         usual = scale * math.sqrt(d * self.n_records / n)
         counted = passes.noisy_sum("sizes", self._sizes(white, where.position, usual * SIZE_EDGES))
         shares, stddev = counted.values / n, counted.stddev / n
         # The model's likelihood is for rows.
-        likely = where.curves.size_shares(where.position, usual) if self.n_units is None else None
-        sizes = SizeShares(shares, stddev, likely)
-        rounds = self.plan.indices("measure")
-        noise = np.array([self.plan.noise_multipliers[index] / n for index in rounds])
-        share = clips_of(len(rounds))
-
-        def cost(a: float) -> float:
-            return combined(np.diag(np.square(noise * share * a) * d) + sizes.clip_covariance(share * a))[1]
-
-        bounds = usual * sizes.best_bound(cost) * share
+        expected = where.curves.size_shares(where.position, usual) if self.n_units is None else None
+        sizes = SizeShares(shares, stddev, expected)
+        # Every other pass of the approach is a bread.
+        first, rounds = self.plan.indices("approach")[::2], self.plan.indices("measure")
+        noise = np.array([self.plan.noise_multipliers[index] / n for index in (*first, *rounds)])
+        weighted = likely is not None and self.model.response == "binary" and self.n_units is None
+        bounds = usual * sizes.best_clips(noise, d, n, weighted=weighted)
         bound = float(bounds[-1])
-        positions, scores, stddevs = [], [], []
-        for clip in bounds.tolist():
-            released = self._shares(passes.noisy_sum("measure", self._scores(white, where.position, clip)))
-            positions.append(where.position)
-            scores.append(released.values)
-            stddevs.append(released.stddev)
-            where.add(released.values, released.stddev)
+        self.weight_bound = bound if weighted else math.inf
+        scores: list[tuple[FloatArray, FloatArray, float]] = []
+        arrays: dict[str, FloatArray | float] = {}
+
+        def take(phase: str, clips: list[float]) -> None:
+            for clip in clips:
+                released = self._shares(passes.noisy_sum(phase, self._scores(white, where.position, clip)))
+                scores.append((where.position, released.values, released.stddev))
+                where.add(released.values, released.stddev)
+
+        if likely is not None:
+            arrays = self._approach(passes, white, where, likely, partial(take, "approach"), bounds[: len(first)])
+        take("measure", bounds[len(first) :].tolist())
+        positions, values, stddevs = (np.array(part) for part in zip(*scores, strict=True))
         clusters = self._cluster_sizes(passes, white, where.position, usual, bound) if self.plan.clusters else {}
         reach = float(clusters.get("cluster_bound", 0.0))
         meat = passes.noisy_sum("meat", self._products(white, where.position, bound, reach))
         return {
+            **arrays,
             **clusters,
             "sizes": shares,
             "sizes_stddev": stddev,
             "size_unit": usual,
-            "positions": np.array(positions),
-            "scores": np.array(scores),
-            "score_stddev": np.array(stddevs),
+            "positions": positions,
+            "scores": values,
+            "score_stddev": stddevs,
             "score_bound": bound,
             "score_bounds": bounds,
+            **({"weight_bound": bound} if weighted else {}),
             "meat": smat(meat.values, d) / self.n_records,
             "meat_stddev": meat.stddev / self.n_records,
             "meat_position": where.position,
             **self._strata(passes, white, where.position, bound, reach),
+        }
+
+    def _approach(
+        self,
+        passes: Passes,
+        white: FloatArray,
+        where: Coordinates,
+        likely: LikelyRecords,
+        take: Callable[[list[float]], None],
+        bounds: FloatArray,
+    ) -> dict[str, FloatArray | float]:
+        """Take steps to the zero of the scores, each with the bread where it begins, and release the bread there."""
+        d, breads, stddevs = self.d, [], []
+        bound = _LONG * d
+        for clip in bounds[:-1].tolist():
+            take([clip])
+            released = passes.noisy_sum("approach", self._curvatures(white, white.T @ where.position, bound))
+            breads.append(smat(released.values, d) / self.n_records)
+            stddevs.append(released.stddev / self.n_records)
+            values, vectors = _resolved(breads[-1], stddevs[-1])
+            where.bread, where.curves = (vectors * values) @ vectors.T, Curves(white, likely, where.position)
+        take(bounds[-1:].tolist())
+        arrays, again = self._bread(passes, white, white.T @ where.position, math.sqrt(d))
+        back = np.linalg.solve(again.T, white.T)
+        where.bread, where.curves = back.T @ back, Curves(white, likely, where.position)
+        return {
+            **arrays,
+            "score_transform": white,
+            "n_approach": len(bounds),
+            **({"approach_breads": np.array(breads), "approach_stddev": np.array(stddevs)} if breads else {}),
+            "approach_bound": bound,
         }
 
     def _strata(
@@ -275,7 +344,7 @@ class PopulationNewton:
         """Release the sums of scores by stratum, if any: of rows, of units, or of clusters."""
         if "strata" not in self.plan.phases:
             return {}
-        n_strata, scores = self.model.survey_weights.strata, JointScores(white, white.T @ position, self.link, bound)
+        n_strata, scores = self.model.survey_weights.strata, self._of_rows(white, position, bound)
         query: StratumScores | StratumUnits = StratumScores.of(scores, n_strata)
         if reach or self.n_units is not None:
             query = StratumUnits.of(scores, n_strata, reach or bound)
@@ -289,16 +358,19 @@ class PopulationNewton:
 
     def _lengths(self, transform: FloatArray, weights: FloatArray, edges: FloatArray) -> Query:
         """Return the query for the sizes of curvatures' roots."""
-        return Sizes(transform, weights, self.link, edges, curved=True)
+        return Sizes(transform, weights, self.link, edges, curved=True, weight_bound=self.weight_bound)
 
     def _curvatures(self, transform: FloatArray, weights: FloatArray, bound: float) -> Query:
         """Return the query for the bread."""
-        return Curvatures(transform, weights, self.link, bound)
+        return Curvatures(transform, weights, self.link, bound, weight_bound=self.weight_bound)
 
     def _scores(self, white: FloatArray, position: FloatArray, bound: float) -> Query:
         """Return the query for scores: of rows, or of units."""
-        of_rows = JointScores(white, white.T @ position, self.link, bound)
+        of_rows = self._of_rows(white, position, bound)
         return of_rows if self.n_units is None else UnitScores(of_rows, bound)
+
+    def _of_rows(self, white: FloatArray, position: FloatArray, bound: float) -> JointScores:
+        return JointScores(white, white.T @ position, self.link, bound, weight_bound=self.weight_bound)
 
     def _sizes(self, white: FloatArray, position: FloatArray, edges: FloatArray) -> Query:
         """Return the query for the sizes of scores: of rows, or of units."""
@@ -310,7 +382,7 @@ class PopulationNewton:
         self, passes: Passes, white: FloatArray, position: FloatArray, usual: float, bound: float
     ) -> dict[str, FloatArray | float]:
         """Release the sizes of the clusters' sums, and choose the bound to which they are shortened."""
-        scores = JointScores(white, white.T @ position, self.link, bound)
+        scores = self._of_rows(white, position, bound)
         counted = self._shares(passes.noisy_sum("clusters", ClusterSizes(scores, CLUSTER_NORM, usual * SIZE_EDGES)))
         sizes = SizeShares(counted.values, counted.stddev)
         (index,) = self.plan.indices("meat")
@@ -321,7 +393,7 @@ class PopulationNewton:
     def _products(self, white: FloatArray, position: FloatArray, bound: float, reach: float) -> Query:
         """Return the query for the second moments of scores: of rows, of units, or of clusters."""
         if reach:
-            return ClusterProducts.of(JointScores(white, white.T @ position, self.link, bound), reach)
+            return ClusterProducts.of(self._of_rows(white, position, bound), reach)
         if self.n_units is None:
-            return ScoreProducts(white, white.T @ position, self.link, bound**2)
-        return UnitProducts(JointScores(white, white.T @ position, self.link, bound), bound**2)
+            return ScoreProducts(white, white.T @ position, self.link, bound**2, weight_bound=self.weight_bound)
+        return UnitProducts(self._of_rows(white, position, bound), bound**2)

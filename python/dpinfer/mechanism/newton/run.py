@@ -37,13 +37,8 @@ from dpinfer.models import tuning as common
 from dpinfer.models.person_model import PersonModel
 from dpinfer.models.whitening import watched
 from dpinfer.release.newton.own import OwnNewtonRelease, OwnPopulationRelease
-from dpinfer.release.newton.regression import (
-    ClusteredPopulationRelease,
-    GlmNewtonRelease,
-    NewtonRelease,
-    PopulationRelease,
-    SumsOfPasses,
-)
+from dpinfer.release.newton.population import ClusteredPopulationRelease, PopulationRelease
+from dpinfer.release.newton.regression import GlmNewtonRelease, NewtonRelease, SumsOfPasses
 
 _STRATIFIED = 2  # numbers beside a response: its weight and its stratum; format
 # Range of declared sizes: bounds of contributions, their lattice and their noise stay well inside of doubles.

@@ -76,7 +76,8 @@ class PopulationTuning:
         (0.03, {"geometry": (0.02, 0.03, 0.04, 0.06, 0.08), "bread": (0.4,), "sizes": (0.03,), "meat": (0.03,)}),
         (0.014, {"geometry": (0.03, 0.05, 0.08, 0.12), "bread": (0.22,), "sizes": (0.03,), "meat": (0.05,)}),
         (0.004, {"geometry": (0.02, 0.03, 0.05), "bread": (0.12,), "sizes": (0.03,), "meat": (0.07,)}),
-        (0.0, {"geometry": (0.02, 0.03, 0.04), "bread": (0.08,), "sizes": (0.04,), "meat": (0.09,)}),
+        (1e-4, {"geometry": (0.02, 0.03, 0.04), "bread": (0.08,), "sizes": (0.04,), "meat": (0.09,)}),
+        (0.0, {"geometry": (0.02, 0.03, 0.04), "bread": (0.2,), "sizes": (0.04,), "meat": (0.3,)}),
     )
     # lengths, localise: shares of records' lengths, and of the steps toward the zero; 0.005 to 0.1 in all; Responses
     lengths: tuple[float, ...] = (0.012,)
@@ -88,6 +89,19 @@ class PopulationTuning:
     clusters: float = 0.04
     strata: float = 0.04
     measure: tuple[float, ...] = (0.1, 0.2, 0.7)  # of what is left, to each measurement; 0.1 to 0.8; Responses
+    found: float = (
+        4.0  # without a scale: sampling errors within which steps begin; 2 to 8; by hand: noise moves no more
+    )
+    # frame, approach: without a scale: share of the bread's part that finds the coordinates, before it is measured near
+    # the zero; and shares of what is left to the steps there and, in turn, breads between them, by the least noise
+    # multiplier times weights over records that they are for; 0.2 to 0.6, 0.02 to 0.2; by hand
+    frame: float = 0.35
+    approach: Shares = (
+        (0.002, (0.1,)),
+        (0.0003, (0.04, 0.02, 0.06)),
+        (1e-4, (*(0.02, 0.015) * 3, 0.03)),
+        (0.0, (*(0.02, 0.015) * 5, 0.3)),
+    )
     # rare, stretched, short, ordinary: a pass of share `rare` finds the stretched directions that few records make up.
     # A direction is stretched if features vary there by less than 1 / stretched of their declared size.  Few records
     # make it up if records, shortened to the square `short`, have less than `ordinary` of normal features' moment along

@@ -23,7 +23,6 @@ from dpinfer.models import tuning as common
 from dpinfer.models.clipping import (
     SIZE_EDGES,
     SizeShares,
-    clips_of,
     combined,
     huber_slope,
     huber_variance,
@@ -81,9 +80,8 @@ def predict_population(
     z = design @ root.T
     lengths = np.sqrt(slope) * np.linalg.norm(z, axis=1)
     scale = np.full(model.n_coef, model.prior_scale)
-    return _widths(
-        z * residual[:, None], lengths, root, scale, plan, n_records, likely=not isinstance(model, LinearRegression)
-    )
+    likely, weighted = not isinstance(model, LinearRegression), model.response == "binary"
+    return _widths(z * residual[:, None], lengths, root, scale, plan, n_records, likely=likely, weighted=weighted)
 
 
 def predict_own_population(model: OwnModel, plan: NewtonPlan, n_records: int) -> FloatArray:
@@ -125,6 +123,7 @@ def _widths(
     n_records: int,
     *,
     likely: bool,
+    weighted: bool = False,
 ) -> FloatArray:
     """Return the widening for records with these scores, in coordinates `root` that whiten the bread, (d,)."""
     rng, d = np.random.default_rng(_SANDWICH_SEED), len(root)
@@ -133,14 +132,12 @@ def _widths(
     (bread,) = noise["bread"]
     reach = long.best_bound(lambda a: bread * a**2 * d * math.sqrt(2.0 * d) + long.lost_square(a))
     sizes = _shares(np.linalg.norm(scores, axis=1) / math.sqrt(d), noise["sizes"][0], likely=likely)
-    share, measured = clips_of(len(noise["measure"])), np.array(noise["measure"])
-
-    def error(clip: float) -> float:
-        return combined(np.diag(np.square(measured * share * clip) * d) + sizes.clip_covariance(share * clip))[1]
-
-    added = error(sizes.best_bound(error))
+    measured = np.array([*noise.get("approach", [])[::2], *noise["measure"]])
+    clips = sizes.best_clips(measured, d, n_records, weighted=weighted)
+    clipped = sizes.weight_covariance(clips) if weighted else sizes.clip_covariance(clips)
+    added = combined(np.diag(np.square(measured * clips) * d) + clipped)[1]
     sampling = scores.T @ scores / len(scores) / n_records
-    matrices = np.eye(d) + _symmetric(rng, d, bread * d * reach**2)
+    matrices = np.eye(d) * (sizes.weighted(clips[-1]) if weighted else 1.0) + _symmetric(rng, d, bread * d * reach**2)
     values, vectors = np.linalg.eigh(matrices)
     inverse = (vectors / np.maximum(values, common.TUNING.least_slope)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
     private = (inverse @ (sampling + added * np.eye(d)) @ inverse).mean(axis=0)

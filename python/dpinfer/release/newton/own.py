@@ -8,7 +8,8 @@ import numpy as np
 
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import AT_LEAST_ZERO, POSITIVE, Range, Shape
-from dpinfer.release.newton.regression import PopulationSums, ScoreSums, no_means
+from dpinfer.release.newton.population import PopulationSums
+from dpinfer.release.newton.regression import ScoreSums, no_means
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -15,7 +15,7 @@ from dpinfer.inference.newton.checks import prior_conflict
 from dpinfer.inference.newton.population_remarks import verdict, warnings
 from dpinfer.inference.newton.posterior import MixtureError, mixture_error, theta_of_draws
 from dpinfer.inference.newton.strata import BetweenStrata
-from dpinfer.inference.newton.white import Comparison, compare
+from dpinfer.inference.newton.white import Comparison, Told, compare, told, weighed
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import in_parts
 from dpinfer.inference.posterior.posterior import Posterior
@@ -302,14 +302,23 @@ class Population:
 
         Shapes (size, d), (size, d), (size, d, d) and, averaged in each part of the draws, (parts, d, d).
         """
-        (meat, left), _, _ = self.meat, self._way, self._change  # computed before threads share them
+        (meat, left), *_ = self.meat, self._way, self._change, self._told  # computed before threads share them
         drawn = self._bread_noise(size, rng)
         meats = meat + _symmetric(rng, size, self.release.n_coef, left)
         return in_parts(self._laws_given, self.threads, *drawn, meats, entries=meat.size)
 
+    @cached_property
+    def _told(self) -> Told | None:
+        """Directions of which scores tell something, and the projection to them; None if all do."""
+        return told(self.release, self.model)
+
+    def _seen(self, breads: FloatArray) -> FloatArray:
+        """Return breads that are zero where scores tell nothing."""
+        return breads if self._told is None else self._told[1] @ breads @ self._told[1].T
+
     def _laws_given(self, noise: FloatArray, removed: FloatArray, meats: FloatArray) -> tuple[FloatArray, ...]:
         release, d = self.release, self.release.n_coef
-        curvature = self._bread_given(noise, removed)
+        curvature = self._seen(self._bread_given(noise, removed))
         meats = at_least(meats, common.TUNING.least_level * float(np.trace(self.meat[0])) / d)
         at, weight, covariance = self.zero
         missed = weight @ self._scores_at_zero(curvature)
@@ -317,9 +326,11 @@ class Population:
         sampling = meats / release.n_records
         spread = sampling + float(weight @ covariance @ weight) * np.eye(d)
         # The score's derivative in the weights, which are the origin + transform' point.
-        inverse = np.linalg.inv(curvature := change @ curvature @ change) @ transform
+        curvature = self._seen(change @ curvature @ change)
         slope = np.linalg.solve(transform, curvature)
-        said = np.linalg.solve(spread, np.swapaxes(slope, 1, 2))
+        flat = self._told is not None
+        inverse = (np.linalg.pinv(curvature, hermitian=True) if flat else np.linalg.inv(curvature)) @ transform
+        said = weighed(spread, np.swapaxes(slope, 1, 2), self._told)
         precision = slope @ said
         precision[:, np.arange(d), np.arange(d)] += 1.0 / np.asarray(self.prior_variance)
         factor = np.asarray(np.linalg.cholesky(0.5 * (precision + np.swapaxes(precision, 1, 2))), dtype=np.float64)
@@ -337,7 +348,7 @@ class Population:
 
     @cached_property
     def information(self) -> Comparison | None:
-        """White's comparison; None where it was not measured, or the records determine nothing."""
+        """White's comparison; None where it was not measured."""
         if isinstance(self.model, OwnModel) or self.model.survey_weights is not None or self.dependent:
             return None
         change = self._change

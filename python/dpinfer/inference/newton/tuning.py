@@ -104,7 +104,8 @@ class Tuning:
     pair_ridge: float = 12.0
     level: float = 0.01  # of the check of the population's model; 0.001 to 0.05; not tuned: Responses shows it
     # few: directions with the information of at most so many records are left out of the check of the population's
-    # model: bread and meat differ there by chance; 5 to 50; Limit (tests/limit/white.py, by hand on gaussian tables)
+    # model, as bread and meat differ there by chance, and are flat where noise hides them; 5 to 50; by hand, on
+    # tables of tests/limit/white.py with seed 7
     few: float = 20.0
     independent: float = 0.5  # share of the entries of a matrix that vary by themselves; 0.3 to 1; Responses
     shares_error: float = 0.7  # relative, of a variance that is made of shares of sizes; 0.3 to 1; Responses

@@ -1,7 +1,8 @@
-"""White's comparison of a robust and a model-based fit, along what the records determine."""
+"""What the records determine, and White's comparison of a robust and a model-based fit along it."""
 
 import math
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from scipy import linalg, special
@@ -13,6 +14,8 @@ from dpinfer.models import tuning as common
 from dpinfer.models.clipping import SizeShares
 from dpinfer.release import PopulationRelease
 from dpinfer.release.newton.population import NO_WEIGHTS, PopulationSums
+
+Told: TypeAlias = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +105,37 @@ def determined(release: PopulationSums, sizes: FloatArray) -> FloatArray:
     turn = turn[:, records * release.n_records > tuning.TUNING.few]
     back = release.bread_transform @ np.linalg.inv(release.score_transform)
     return np.asarray(turn.T @ along.T @ back)
+
+
+def told(release: PopulationSums, model: object) -> Told | None:
+    """Return the directions of which scores tell something, (k, d), and the projection to them, (d, d).
+
+    None if all do, or the sizes of features are not declared.  Noise hides the others, and hides at most the
+    information of a few records: an empty cell, equal columns, weights of zero.  Noise that is read as information
+    there would make intervals narrower than the prior.
+
+    **Privacy.** Post-processing of a release.
+    """
+    if not isinstance(model, GeneralizedLinearModel):
+        return None
+    sizes = np.sqrt(model.second_moments)
+    values, vectors = np.linalg.eigh(release.bread)
+    noise = tuning.TUNING.unresolved * release.bread_stddev * math.sqrt(2.0 * release.n_coef)
+    reach = np.sum(np.square(vectors.T @ release.bread_transform * sizes), axis=1)
+    flat = (values < noise) & ((values + noise) * release.n_records < tuning.TUNING.few * reach)
+    if not flat.any():
+        return None
+    back = release.bread_transform @ np.linalg.inv(release.score_transform)
+    rows = np.asarray(vectors[:, ~flat].T @ back)
+    return rows, np.asarray(np.linalg.solve(back, vectors[:, ~flat] @ rows))
+
+
+def weighed(spread: FloatArray, slope: FloatArray, along: Told | None) -> FloatArray:
+    """Return spread^-1 slope, both (S, d, d), from the directions of which scores tell something alone."""
+    if along is None:
+        return np.asarray(np.linalg.solve(spread, slope))
+    rows = along[0]
+    return np.asarray(rows.T @ np.linalg.solve(rows @ spread @ rows.T, rows @ slope))
 
 
 def compare_widths(

@@ -11,11 +11,10 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer.inference import _native
 from dpinfer.inference.newton import tuning
-from dpinfer.inference.newton.checks import prior_conflict
+from dpinfer.inference.newton.checks import Comparison, Told, compare, prior_conflict, told, weighed
 from dpinfer.inference.newton.population_remarks import verdict, warnings
 from dpinfer.inference.newton.posterior import MixtureError, mixture_error, theta_of_draws
 from dpinfer.inference.newton.strata import BetweenStrata
-from dpinfer.inference.newton.white import Comparison, Told, compare, told, weighed
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import in_parts
 from dpinfer.inference.posterior.posterior import Posterior

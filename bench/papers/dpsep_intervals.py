@@ -45,7 +45,7 @@ def measure(work):
         [
             "Features and responses are standardised by the training records, which ε does not count, as in the "
             "published benchmark.",
-            "Replicas have standard normal features: where features are nearly collinear (Naval) they are too far apart.",
+            "Replicas have standard normal features: of nearly collinear ones (Naval) they are too far apart.",
         ],
     )
 

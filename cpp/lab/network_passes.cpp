@@ -16,6 +16,7 @@ namespace {
 
 // A precision that leaves no variance: padding must not look like a weight.
 constexpr double kNoWeight = 1e300;
+constexpr double kLeastPrecision = 1e-10;  // of q
 
 void strip(const NetworkShape& shape, const AlignedVector<double>& source, std::span<double> target) {
   const auto n = static_cast<std::size_t>(shape.n_hidden);
@@ -70,7 +71,17 @@ void NetworkPasses::set_prior(std::span<const double> prior_precision) {
   pass_.prior_precision = prior_precision_.data();
   for (std::size_t k = 0; k < old.size(); ++k) {
     const double moved = precision_[k] + (prior_precision_[k] - old[k]);
-    if (moved > 1e-10) precision_[k] = moved;
+    if (moved > kLeastPrecision) precision_[k] = moved;
+  }
+}
+
+void NetworkPasses::add(std::span<const double> eta, std::span<const double> precision) {
+  AlignedVector<double> eta_change(eta_.size()), change(precision_.size());
+  pad(pass_.task.shape, eta, 0.0, eta_change);
+  pad(pass_.task.shape, precision, 0.0, change);
+  for (std::size_t k = 0; k < change.size(); ++k) {
+    eta_[k] += eta_change[k];
+    if (precision_[k] + change[k] > kLeastPrecision) precision_[k] += change[k];
   }
 }
 

@@ -53,6 +53,8 @@ class NetworkPasses {
   void run(std::span<const std::int64_t> order, double share, double step);
   // Moves the prior's precisions; q moves with them.
   void set_prior(std::span<const double> prior_precision);
+  // Adds to q's natural parameters; a precision that would not be positive stays.
+  void add(std::span<const double> eta, std::span<const double> precision);
   void state(std::span<double> eta, std::span<double> precision, std::span<double> gamma) const;
 
  private:

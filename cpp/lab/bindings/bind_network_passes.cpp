@@ -68,5 +68,12 @@ void bind_network_passes(py::module_& module) {
             self.passes.set_prior(flat("prior_precision", prior_precision, self.passes.n_params()));
           },
           StandardArithmetic(), py::arg("prior_precision").noconvert())
+      .def(
+          "add",
+          [](PyNetworkPasses& self, const Array<double>& eta, const Array<double>& precision) {
+            self.passes.add(flat("eta", eta, self.passes.n_params()),
+                            flat("precision", precision, self.passes.n_params()));
+          },
+          StandardArithmetic(), py::arg("eta").noconvert(), py::arg("precision").noconvert())
       .def("state", &network_passes_state, StandardArithmetic());
 }

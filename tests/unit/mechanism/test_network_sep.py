@@ -112,3 +112,29 @@ def test_dimension_mismatches_are_named(data):
     uniform = dpi.PrivacyPlan.from_noise_multiplier(5.0, None, 10, 1e-5, sampling="uniform", n_records=50)
     with pytest.raises(ValueError, match="poisson"):
         run_network_dp_sep(MODEL, *data, plan=uniform, n_records=50)
+
+
+def test_the_published_noise_is_that_of_its_formula(data):
+    """q's natural parameters get independent normal noise of 2 C sigma / N an update, which later updates shrink."""
+    X, y = np.repeat(data[0], 4, axis=0), np.repeat(data[1], 4)
+    n, norm, sigma = 200, 1e-9, 1e9  # so clipped that no record moves q
+
+    def natural(noise, seed):
+        weights = run_network_sep(
+            MODEL, X, y, n_passes=1, max_site_norm=norm, block_weight=1.0, learn_prior=False,
+            published_noise=noise, seed=seed, start=np.zeros(MODEL.n_params),
+        )  # fmt: skip
+        return weights.loc / weights.variance
+
+    assert np.all(np.abs(natural(0.0, 0)) < 1e-6)
+    drawn = np.concatenate([natural(sigma, seed) for seed in range(40)])
+    # Updates of the mean of sites forget 1 / N each: the variance after N of them is (1 - exp(-2)) N / 2 times one's.
+    expected = 2.0 * norm * sigma / n * np.sqrt(0.5 * n * (1.0 - np.exp(-2.0)))
+    # 680 draws: an error of 2.7%; five of them.
+    assert abs(drawn.std() / expected - 1.0) < 0.14
+
+
+@pytest.mark.parametrize("options", [{"method": "adf", "max_site_norm": 1.0}, {}])
+def test_the_published_noise_belongs_to_clipped_sep(data, options):
+    with pytest.raises(ValueError, match="published_noise"):
+        run_network_sep(MODEL, *data, n_passes=1, published_noise=1.0, **options)

@@ -15,6 +15,7 @@ METHODS = ("sep", "ep", "adf")
 _HYPER_SHAPE, _HYPER_RATE = 6.0, 6.0
 # Sites are refined by so much of the way: full steps of EP need not settle.
 _EP_DAMPING = 0.3
+_NOISE_PARTS = 50  # of a pass, between which the published noise is added: q forgets 2% in one; memory
 
 
 def run_network_sep(
@@ -28,6 +29,7 @@ def run_network_sep(
     max_site_norm: float | None = None,
     block_weight: float = 0.1,
     learn_prior: bool | None = None,
+    published_noise: float = 0.0,
     start: npt.ArrayLike | None = None,
     seed: int = 0,
     progress: bool | ProgressCallback = False,
@@ -56,6 +58,10 @@ def run_network_sep(
         Whether the weights' prior precision has a Gamma(6, 6) hyperprior, updated after each pass to its conditional
         expectation given q; otherwise it stays the model's.  By default for "sep" and "adf"; not with "ep", whose
         cavities would be moved away from under their sites.
+    published_noise : float
+        Noise multiplier sigma of the published DP-SEP: after each update of one record q's natural parameters get
+        normal noise of standard deviation 2 C sigma / N, with C = `max_site_norm` (Vinaroz and Park 2021, eq. 5).  The
+        update moves q by up to 2 C, so that this noise is N times too small: NOT PRIVATE.
     start : (n,) array, optional
         Random weights at which to start; by default ``model.start_loc(seed)``.
     seed : int
@@ -100,6 +106,9 @@ def run_network_sep(
         raise TypeError(f"learn_prior must be a bool, got {type(learn_prior).__name__}")
     elif learn_prior and method == "ep":
         raise ValueError("learn_prior must be False with method='ep'")
+    published_noise = check_interval("published_noise", published_noise, 0.0, low_open=False)
+    if published_noise and (method != "sep" or max_site_norm is None):
+        raise ValueError("published_noise must be 0 without method='sep' and a max_site_norm")
     rng = np.random.default_rng(check_integer("seed", seed, 0))
     n = model.n_params
     loc = model.start_loc(seed) if start is None else check_float_array("start", start, (n,))
@@ -129,8 +138,15 @@ def run_network_sep(
     )
     share = 1.0 / n_records if method == "sep" else 0.0
     step = _EP_DAMPING if method == "ep" else 1.0 if gamma is None else gamma / n_records
+    parts = _NOISE_PARTS if published_noise else 1
+    # The noise of consecutive updates at once: in so few of them q hardly forgets any.
+    spread = 2.0 * norm * published_noise / n_records * step if published_noise else 0.0
     for done in range(n_passes):
-        passes.run(rng.permutation(n_records), share, step)
+        for rows in np.array_split(rng.permutation(n_records), parts):
+            passes.run(rows, share, step)
+            if published_noise:
+                added = spread * np.sqrt(rows.size) * rng.standard_normal((2, n))
+                passes.add(added[0], added[1] / block_weight)
         eta, precision, noise = passes.state()
         if learn_prior:
             moments = np.sum((eta / precision) ** 2 + 1.0 / precision)

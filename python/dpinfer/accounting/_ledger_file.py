@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -242,7 +243,7 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 # Checked rows and their entries, of the files that were read last.
-_KNOWN: dict[tuple[int, int], tuple[Sequence[tuple[Any, ...]], Sequence[LedgerEntry]]] = {}
+_KNOWN: dict[tuple[int, int], tuple[list[tuple[Any, ...]], Sequence[LedgerEntry]]] = {}
 _MOST_KNOWN = 16  # of a few kB for each run: memory
 
 
@@ -262,19 +263,17 @@ def _entries(connection: sqlite3.Connection, path: Path) -> list[LedgerEntry]:
             raise LedgerFormatError(f"{str(path)!r} is not a privacy ledger of a version that this dpinfer reads")
         if connection.execute("PRAGMA quick_check(1)").fetchall() != [(b"ok",)]:
             raise damaged
-        entries: list[LedgerEntry] = []
         place = same_file(path)
-        known, rows = _KNOWN.get(place, ((), ())), []
-        previous = ""
-        for row in connection.execute("SELECT number, kind, content, digest FROM entries ORDER BY number"):
+        known, checked = _KNOWN.get(place, ([], ()))
+        cursor = connection.execute("SELECT number, kind, content, digest FROM entries ORDER BY number")
+        rows = cursor.fetchmany(len(known)) if known else []
+        # Rows that were checked, and are the same to the last byte, chain as they did.
+        entries = list(checked) if rows == known else []
+        previous = entries[-1].digest if entries else ""
+        for row in chain([] if entries else list(rows), cursor):
+            if len(entries) >= len(rows):
+                rows.append(row)
             number = row[0]
-            rows.append(row)
-            # Rows that were checked, and are the same to the last byte, chain as they did.
-            if number == len(entries) < len(known[0]) and known[0][number] == row:
-                entries.append(known[1][number])
-                previous = entries[-1].digest
-                continue
-            known = ((), ())
             kind, content, digest = (value.decode() for value in row[1:])
             if number != len(entries) or digest != _digest(previous, number, kind, content):
                 raise damaged

@@ -1,13 +1,15 @@
 """Silos: the bits of one machine over random splits, the server's view, noise, epsilon at 60 digits, a fit over TCP.
 
-    python bench/privacy/silos.py [splits view noise epsilon tags tcp width flower] [--splits 1000] [--runs 200]
+    python bench/privacy/silos.py [splits lies view noise epsilon tags tcp width flower] [--splits 1000] [--runs 200]
 
 Every part checks its answer before it prints.  `splits`: sessions of 2 to 50 sites, up to a third lost in the middle of
-passes, against one machine with the same noise shares.  `view`: p-values of uniformity of all that the server can make
-of vectors, and of mutants.  `noise`: measured over planned, and over central.  `epsilon`: certified against exact
-convolutions of rounded Gaussians.  `tags`: what those cost that sites compare.  `tcp`: ten sites with 57 weights over
-TLS on loopback, each a process, and bytes of a site.  `width`: widths and coverage beside one machine.  `flower` (not
-run by default; needs flwr): what its secure aggregation makes of a vector of scores.
+passes, against one machine with the same noise shares.  `lies`: questions of coordinators that lie, to sites whose
+records differ by one: how far the record moves a site's part over the bound that its noise is for.  `view`: p-values of
+uniformity of all that the server can make of vectors, and of mutants.  `noise`: measured over planned, and over
+central.  `epsilon`: certified against exact convolutions of rounded Gaussians.  `tags`: what those cost that sites
+compare.  `tcp`: ten sites with 57 weights over TLS on loopback, each a process, and bytes of a site.  `width`: widths
+and coverage beside one machine.  `flower` (not run by default; needs flwr): what its secure aggregation makes of a
+vector of scores.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,7 +31,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
-from tests.reference import silo_mutants
+from tests.reference import silo_lies, silo_mutants
 from tests.reference.certificates import make_circle
 from tests.reference.silo_runs import LARGEST_SEED, LossyLine, bits, key_of, on_one_machine, over_sites, split
 from tests.reference.silo_views import (
@@ -344,7 +347,31 @@ def tags(args):
         )
 
 
-PARTS = {"splits": splits, "view": view, "noise": noise, "epsilon": epsilon, "tags": tags, "tcp": tcp, "width": width}
+def lies(args):
+    each = -(-args.questions // len(silo_lies.CASES))
+    found = [silo_lies.ask(case, each, args.first + place) for place, case in enumerate(silo_lies.CASES)]
+    answered = sum((item.answered for item in found), start=Counter())
+    largest = max(item.largest for item in found)
+    if largest > 1.0:
+        raise SystemExit(f"a record moved a part by {largest} of the bound of its noise")
+    print(
+        f"lies: {each * len(found)} questions, {sum(answered.values())} answered, "
+        f"{sum(item.refused for item in found)} refused alike; a record moved a part by at most {largest:.7f} of the "
+        f"bound of its noise"
+    )
+    print("  answered:", ", ".join(f"{name} {count}" for name, count in sorted(answered.items())))
+
+
+PARTS = {
+    "splits": splits,
+    "lies": lies,
+    "view": view,
+    "noise": noise,
+    "epsilon": epsilon,
+    "tags": tags,
+    "tcp": tcp,
+    "width": width,
+}
 
 
 def main():
@@ -352,6 +379,7 @@ def main():
     parser.add_argument("parts", nargs="*", choices=[*PARTS, "flower", []], help="all but flower by default")
     parser.add_argument("--splits", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="number of the first of these sessions")
+    parser.add_argument("--questions", type=int, default=5000)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -78,7 +78,11 @@ class CheckpointError(DpinferError, ValueError):
 
 
 class RecordError(DpinferError, ValueError):
-    """The records cannot be used; raised before the mechanism starts and without quoting any of them."""
+    """The records cannot be used; raised before the mechanism starts and without quoting any of them.
+
+    That a run was refused tells with certainty that a record is outside of what was declared, and the charge stands; to
+    have no usable row is no such reason (docs/derivations/ledger.md, "What a refusal tells").
+    """
 
 
 class SchemaError(DpinferError, ValueError):

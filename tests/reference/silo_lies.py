@@ -114,7 +114,8 @@ def changed(value, rng):
         if way == 5:
             return np.concatenate((value, value)) if rng.random() < 0.5 else value[:-1]
         if way == 6:
-            return value.astype(["<f4", "<i8", "|b1"][rng.integers(3)])
+            with np.errstate(all="ignore"):
+                return value.astype(["<f4", "<i8", "|b1"][rng.integers(3)])
         return value.ravel() if way == 7 else np.ascontiguousarray(value[..., None] if rng.random() < 0.5 else value.T)
     if isinstance(value, bool):
         return not value

@@ -166,7 +166,8 @@ class RowSource(Records):
         Columns of X, if known before a row is read.
     units : bool
         Whether blocks are triples (X, y, unit), with the rows of a unit one after the other and units in increasing
-        order: for a run with ``unit=``.
+        order: for a run with ``unit=``.  Units are integers or strings, in each block of any type that holds them; they
+        increase as numbers, with texts behind them, or all as texts.
 
     Examples
     --------

@@ -85,7 +85,7 @@ def _features_alone(features: Any, *_: Any) -> tuple[Any]:
 def count_rows(records: npt.ArrayLike | Records, adjacency: Adjacency) -> int:
     """Return how many records there are; under "zero_out" rows of NaN alone are not counted.
 
-    Raises RecordError if there are no rows.
+    Raises RecordError if they have no rows, but a single value.
     """
     return sum(records_of(records).each_part(_count_part, adjacency))
 

@@ -338,10 +338,8 @@ def honest_release(rng, number):
     kind = number % 5
     if kind == 0:
         event = PureEvent(float(rng.uniform(0.05, 2.0)), relation)
-        fields = {"laplace_scale": np.ones(2), "delta": delta}
     elif kind < 4:
         event = Composed(tuple(GaussianEvent(float(s)) for s in 10.0 ** rng.uniform(0.0, 2.0, rng.integers(1, 12))))
-        fields = {"laplace_scale": np.ones(2), "delta": delta}
     else:
         relation = "zero_out" if relation == "replace_one" else relation
         parts = tuple(part for part in parts if part.adjacency == relation)
@@ -350,8 +348,8 @@ def honest_release(rng, number):
         )
         return gradient_trace(rng, event, delta=delta, adjacency=relation, other_parts=parts)
     return StatisticRelease(
-        method="one_shot", names=("a", "b"), noisy_statistics=rng.normal(size=2), n_records=100, event=event,
-        adjacency=relation, other_parts=parts, **fields,
+        method="gibbs_ss_noisy", names=("a", "b"), noisy_statistics=rng.normal(size=2), laplace_scale=np.ones(2),
+        n_records=100, event=event, adjacency=relation, other_parts=parts, delta=delta,
     )  # fmt: skip
 
 

@@ -121,6 +121,38 @@ def test_a_law_of_noise_is_drawn_and_accounted_for_by_the_library(tmp_path, tria
 
 
 @pytest.mark.usefixtures("hospital")
+@pytest.mark.parametrize(
+    "name", ["replace", "with_leaks", "epsilon", "guarantee", "parts", "_check_guarantee", "leaks"]
+)
+def test_a_kind_of_release_that_could_lose_its_marks_is_refused_before_the_charge(name, tmp_path, monkeypatch):
+    import hospital as package
+
+    own = (
+        property(lambda self: ()) if name in ("epsilon", "guarantee", "parts", "leaks") else lambda self, **fields: self
+    )
+    kind = type("Lying", (package.HalvesRelease,), {name: own, "format_name": "hospital-lying"})
+    monkeypatch.setattr(package.Halves, "releases", (kind,))
+    account = dpi.PrivacyLedger.create(tmp_path / "ledger").add_dataset("wards", budget=(2.0, 1e-5))
+    with pytest.raises(TypeError, match=f"must leave {name} as it is"):
+        fitted("halves", ledger=account)
+    assert account.runs() == ()
+
+
+def test_an_event_that_equals_anything_is_none():
+    class Equal(dpi.accounting.GaussianEvent):
+        def __eq__(self, other):
+            return True
+
+        __hash__ = dpi.accounting.GaussianEvent.__hash__
+
+    for make in (lambda event: dpi.accounting.Composed((event,)), lambda event: dpi.accounting.SelfComposed(event, 3)):
+        with pytest.raises(TypeError, match="privacy event"):
+            make(Equal(1.0))
+    with pytest.raises(TypeError, match="privacy event"):
+        dpi.accounting.account(Equal(1.0), delta=1e-6)
+
+
+@pytest.mark.usefixtures("hospital")
 def test_what_is_no_table_is_refused_before_the_charge(tmp_path):
     account = dpi.PrivacyLedger.create(tmp_path / "ledger").add_dataset("wards")
     told = {"epsilon": 1.0, "n_records": 200, "ledger": account}

@@ -325,10 +325,13 @@ _BY_NAME: dict[str, type[Event]] = {kind.type_name: kind for kind in _EVENT_TYPE
 
 
 def check_event(name: str, value: Any) -> Event:
-    """Return `value` when it is a privacy event, and raise a TypeError that names the argument otherwise."""
-    if not isinstance(value, _EVENT_TYPES):
+    """Return `value` when it is a privacy event, and raise a TypeError that names the argument otherwise.
+
+    A subclass may be equal to anything and account for less than it says: it is none.
+    """
+    if type(value) not in _EVENT_TYPES:
         raise TypeError(f"{name} must be a privacy event, got {type(value).__name__}")
-    return value
+    return value  # type: ignore[no-any-return]
 
 
 def event_from_dict(data: Mapping[str, Any]) -> Event:

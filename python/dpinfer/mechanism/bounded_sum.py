@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from dpinfer.mechanism.noise_keys import RandomSource, noise_key
 from dpinfer.mechanism.private_run import CheckpointArgument, ReleaseTerms, RunControl
 from dpinfer.mechanism.questions import read_question
 from dpinfer.mechanism.records import records_of, without_null_records
+from dpinfer.mechanism.row_trial import TRIAL_ROWS, mixes_rows, ones_and_zeros, widths_of
 from dpinfer.mechanism.run import run_once
 from dpinfer.mechanism.sources.row_source import MAX_ROWS, Arrays, Records
 from dpinfer.release import SumRelease
@@ -32,7 +34,10 @@ Blocks = Callable[[], Iterable[Arrays]]
 
 _BLOCK_VALUES = 1 << 22  # numbers of a block's contributions: 32 MiB
 _MAX_SUMS = 1 << 20  # the most coordinates that the proof of the noise has (docs/derivations/noise.md)
-_TRIAL_ROWS = 8  # made up, each alone and all together: time
+_MIXES = (
+    "contribution must compute what a row adds from that row alone, to the last bit, and gave another result for rows "
+    "together than for each by itself: use elementwise operations and sums along a row"
+)
 
 
 def private_sum(
@@ -111,7 +116,7 @@ def private_sum(
     given.refuse("records", ("blocks",))
     if given.held is not None:
         _check_form(records)
-    _try(contribution, records, len(named))
+    _try(contribution, records, given, len(named))
     control = RunControl.checked(random_source=random_source, ledger=ledger, checkpoint=checkpoint)
     terms = {"max_norm": max_norm, "epsilon": epsilon, "delta": delta, "adjacency": adjacency}
     return released_sum(records, contribution, named, control, **terms)  # type: ignore[arg-type]
@@ -226,28 +231,42 @@ def _robust(contribution: Contribution, rows: FloatArray, length: int) -> FloatA
     return np.concatenate([_robust(contribution, rows[index : index + 1], length) for index in range(len(rows))])
 
 
-def _try(contribution: Contribution, records: Any, length: int) -> None:
-    """Refuse a contribution that has another form, or mixes rows, on made-up rows of zeros and ones."""
-    shape = known_shape(records)
-    width = shape[1] if shape and len(shape) == 2 else records_of(records).n_features
-    if width is None and not (shape and len(shape) == 1):
-        return
-    form = (_TRIAL_ROWS,) if width is None else (_TRIAL_ROWS, width)
-    rows = np.random.default_rng(0).integers(0, 2, form).astype(np.float64)
+def _try(contribution: Contribution, records: Any, given: Records, length: int) -> None:
+    """Refuse a contribution that has another form, or mixes rows, on made-up rows; docs/derivations/private-queries.md.
+
+    Where the width of a row is not known it must have the form for some width, and mix rows for none.
+    """
+    widths, failures = widths_of(records, given), list[ValueError]()
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+        for width in widths:
+            try:
+                _try_form(contribution, ones_and_zeros(width), length)
+            except ValueError as error:
+                failures.append(error)
+                continue
+            if mixes_rows(partial(_robust, contribution, length=length), width):
+                raise ValueError(_MIXES)
+    if len(failures) == 1 == len(widths):
+        raise failures[0]
+    if len(failures) == len(widths):
+        raise ValueError(
+            f"contribution must return a row of {length} numbers for each row, and does for none of {len(widths)} "
+            "widths that were tried: give the source's n_features"
+        )
+
+
+def _try_form(contribution: Contribution, rows: FloatArray, length: int) -> None:
+    """Refuse a contribution that raises on rows of zeros and ones, or has another form there."""
     try:
-        together = np.asarray(contribution(rows.copy()), dtype=np.float64)
-        alone = [np.asarray(contribution(rows[i : i + 1].copy()), dtype=np.float64) for i in range(_TRIAL_ROWS)]
+        found = [np.shape(contribution(part.copy())) for part in (rows, rows[:1])]
     except Exception as error:
         raise ValueError(
             f"contribution must work on rows of zeros and ones, and raised {type(error).__name__}: {error}"
         ) from error
-    if together.shape != (_TRIAL_ROWS, length):
+    if found[0] != (TRIAL_ROWS, length):
         raise ValueError(
             f"contribution must return a row of {length} numbers, one for each name, for each row: got shape "
-            f"{together.shape} for {_TRIAL_ROWS} rows"
+            f"{found[0]} for {TRIAL_ROWS} rows"
         )
-    if any(one.shape != (1, length) for one in alone) or not np.array_equal(np.vstack(alone), together, equal_nan=True):
-        raise ValueError(
-            "contribution must compute what a row adds from that row alone, to the last bit, and gave another result "
-            "for rows together than for each by itself: use elementwise operations and sums along a row"
-        )
+    if found[1] != (1, length):
+        raise ValueError(_MIXES)

@@ -362,7 +362,34 @@ def find_method(name: str) -> tuple[Method, str]:
     kind, package = found
     if not isinstance(kind, type) or not issubclass(kind, Method):
         raise TypeError(f"method {name!r} of {package} must be a subclass of Method")
+    for release in kind.releases:
+        _check_kind(release, name, package)
     return kind(), package
+
+
+# What states a release's guarantee, or keeps its marks.
+_OURS = (
+    "replace", "__replace__", "with_parts", "with_leaks", "parts", "joint_event", "epsilon", "guarantee",
+    "_check_guarantee", "_stated", "_values", "__reduce__", "__getattribute__", "__setattr__",
+)  # fmt: skip
+_MARKS = ("event", "adjacency", "delta", "certified_epsilon", "secure", "other_parts", "leaks", "settings")
+
+
+def _check_kind(kind: Any, method: str, package: str) -> None:
+    """Refuse a kind of release that states its guarantee, or keeps its marks, in a way of its own."""
+    own: dict[str, Any] = {}
+    for base in reversed(Release.__mro__):
+        own |= vars(base)
+    for base in kind.__mro__[: -len(Release.__mro__)] if isinstance(kind, type) and issubclass(kind, Release) else ():
+        if base.__module__.partition(".")[0] == "dpinfer":
+            continue
+        changed = [name for name in _OURS if vars(base).get(name, own.get(name)) is not own.get(name)]
+        changed += [name for name in _MARKS if hasattr(vars(base).get(name), "__get__")]
+        # A frozen dataclass has a __setattr__ of its own, which no other code can be told from.
+        if changed := [name for name in changed if name != "__setattr__" or not hasattr(base, "__dataclass_params__")]:
+            raise TypeError(
+                f"{kind.__name__}, a release of method {method!r} of {package}, must leave {changed[0]} as it is"
+            )
 
 
 def method_with(
@@ -392,7 +419,10 @@ def marked(release: Release, event: object, method: str, package: str) -> Releas
     """
     if not isinstance(release, Release):
         raise TypeError(f"method {method!r} of {package} must return a release, got {type(release).__name__}")
-    said = release.replace(settings={**release.settings, "method_of": {"name": method, "package": package}})
+    _check_kind(type(release), method, package)
+    said: Release = Release.replace(
+        release, settings={**release.settings, "method_of": {"name": method, "package": package}}
+    )
     if release.event != event:
         return said.with_leaks(f"the method {method!r} of {package} deviates from its plan")
     return said

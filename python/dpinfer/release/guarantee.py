@@ -3,6 +3,7 @@
 import math
 import os
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
@@ -138,7 +139,7 @@ class _Certified(float):
         if release.secure and not self.secure:
             raise ValueError("secure must stay False: the noise came from a seeded generator")
         for name in ("leaks", "other_parts"):
-            if not set(getattr(self, name)) <= set(getattr(release, name)):
+            if not Counter(getattr(self, name)) <= Counter(getattr(release, name)):
                 raise ValueError(f"{name} can only be added to: marks of a release are permanent")
 
 

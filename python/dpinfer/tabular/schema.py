@@ -3,6 +3,7 @@
 import os
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +26,7 @@ from dpinfer.tabular.columns import (
 from dpinfer.tabular.declarations import unknown_key
 
 _RESERVED_NAMES = ("intercept", "noise_variance")
+_HELD = "_held"  # of a column: the private parts of its schema
 _TABLE_KEYS = ("missing", "missing_values", "delimiter", "leaks", "parts")
 
 
@@ -59,7 +61,7 @@ class Schema:
         schema carry them; remove it once every number and category has been replaced by a public one.
     parts : tuple of Part
         Private releases that it holds, such as :func:`release_shares` makes.  They go into the guarantees of the
-        releases made with it.
+        releases made with it.  A schema of the same columns without them is refused.
 
     Examples
     --------
@@ -98,6 +100,14 @@ class Schema:
             put(self, "parts", check_parts("parts", self.parts))
         except (TypeError, ValueError) as error:
             raise SchemaError(f"table.{error}") from error
+        own = Counter(self.parts)
+        if not all(Counter(vars(column).get(_HELD, ())) <= own for column in columns):
+            raise SchemaError("table.parts can only be added to: columns of a released schema need its parts")
+        if self.parts:  # in columns of its own, so that a copy field by field carries them along
+            columns = tuple(replace(column) for column in columns)
+            for column in columns:
+                put(column, _HELD, self.parts)
+            put(self, "columns", columns)
         names = [column.name for column in columns]
         if len(set(names)) != len(names):
             raise SchemaError("columns must have distinct names")

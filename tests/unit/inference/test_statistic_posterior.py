@@ -1,6 +1,7 @@
 """Exact posteriors of one noisy statistic, against brute force."""
 
 import itertools
+import zipfile
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +10,8 @@ from scipy import integrate, special, stats
 from tests.reference.rounded_gaussian_law import RoundedGaussianLaw
 
 import dpinfer as dpi
-from dpinfer.accounting import PureEvent
+from dpinfer.accounting import ApproximateEvent, NoiseTable, PureEvent
+from dpinfer.errors import ReleaseFormatError
 from dpinfer.inference.statistic.conjugate import clipped_moments, clipped_sum_density, statistic_posterior
 from dpinfer.inference.statistic.counts import CategoryCounts, success_weights
 from dpinfer.inference.statistic.noise_laws import LaplaceLaw, NoiseLaw
@@ -20,6 +22,7 @@ from dpinfer.models import (
     GammaExponential,
     LogisticRegression,
 )
+from dpinfer.release.archive import unpack_archive
 
 FloatArray = npt.NDArray[np.float64]
 LAWS: list[NoiseLaw] = [LaplaceLaw(3.0), LaplaceLaw(0.4), RoundedGaussianLaw(4.0), RoundedGaussianLaw(0.3)]
@@ -232,6 +235,45 @@ def test_an_unknown_number_of_trials_is_integrated_out(noisy_number):
     assert posterior.stddev[0] == pytest.approx(spread, rel=0.06)
     plugged = dpi.noise_aware_posterior(release.__class__(**{**vars(release), "settings": {}}))
     assert abs(plugged.stddev[0] - spread) > 2.0 * abs(posterior.stddev[0] - spread)
+
+
+@pytest.mark.parametrize("model", [
+    dpi.models.BetaBernoulli(), dpi.models.BetaBinomial(7), dpi.models.DirichletCategorical((1.0, 2.0)),
+    dpi.models.GammaExponential(),
+], ids=lambda model: type(model).__name__)  # fmt: skip
+@pytest.mark.parametrize("adjacency", ["add_remove", "zero_out", "replace_one"])
+def test_a_release_that_claims_more_noise_than_it_has_is_refused(model, adjacency, tmp_path):
+    release = dpi.run_statistic(model, np.ones(20), epsilon=1.0, n_records=20, adjacency=adjacency)
+    path = tmp_path / "a.release"
+    for share in (0.01, 0.5, 0.9999):
+        with pytest.raises(ValueError, match="laplace_scale"):
+            release.replace(event=PureEvent(share, adjacency))
+        with pytest.raises(ValueError, match="laplace_scale"):
+            release.replace(laplace_scale=share * release.laplace_scale)
+    release.replace(event=PureEvent(1.5, adjacency)).save(path)
+    members = unpack_archive(path.read_bytes())
+    text = members["release.json"].decode().replace('"epsilon": 1.5', '"epsilon": 0.01')
+    text = text.replace('"certified_epsilon": 1.5', '"certified_epsilon": 0.01')
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in (members | {"release.json": text.encode()}).items():
+            archive.writestr(name, content)
+    with pytest.raises(ReleaseFormatError):
+        dpi.load_release(path)
+
+
+def test_the_delta_of_another_law_follows_from_its_table_alone():
+    class Kind(NoiseTable):
+        def delta(self, epsilon, sensitivity):
+            return 1e-12
+
+    weights = (100, 50, 20, 5, 1)
+    true = NoiseTable(weights).delta(1.0, 1)
+    release = dpi.run_statistic(dpi.models.BetaBernoulli(), np.ones(20), epsilon=1.0, n_records=20, noise=Kind(weights))
+    assert release.delta == true > 1e-3
+    with pytest.raises(ValueError, match="delta"):
+        release.replace(event=ApproximateEvent(1.0, 0.5 * true, "add_remove"))
+    with pytest.raises(ValueError, match="event must be that of its noise"):
+        release.replace(event=PureEvent(1.0, "add_remove"))
 
 
 def test_a_released_number_of_records_goes_into_the_guarantee():

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import math
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from dpinfer.lab.replays.scenario import Scenario
 from dpinfer.mechanism import RowSource, RunCheckpoint
 from dpinfer.mechanism.lattice_sums import NormSum
 from dpinfer.mechanism.private_run import PrivateRun
+from dpinfer.mechanism.row_trial import mixes_rows
 from dpinfer.testing import InsecureRNG
 from dpinfer.verify_release import verify
 
@@ -158,6 +160,75 @@ def test_what_is_wrong_is_refused_before_the_charge(change, error, text, tmp_pat
     with pytest.raises(error, match=text):
         dpi.private_sum(**arguments)
     assert list(people.runs()) == []
+
+
+COUPLED = {
+    "a mean": lambda rows: rows - rows.mean(axis=0),
+    "an extreme": lambda rows: rows / np.maximum(1.0, np.abs(rows).max(axis=0)),
+    "a spread": lambda rows: rows / (1.0 + rows.std(axis=0)),
+    "a median": lambda rows: rows > np.median(rows, axis=0),
+    "ranks": lambda rows: rows.argsort(axis=0).argsort(axis=0),
+    "a number of rows": lambda rows: np.ones_like(rows) / len(rows),
+    "a threshold of all": lambda rows: rows * (1.0 if np.nanmax(np.abs(rows)) < 1e5 else 2.0),
+    "missing values": lambda rows: np.where(np.isnan(rows), np.nanmean(rows, axis=0), rows),
+    "the row before": lambda rows: np.diff(rows, axis=0, prepend=rows[:1]),
+    "the first of its kind": lambda rows: rows * np.isin(
+        np.arange(len(rows)), np.unique(rows[:, 0], return_index=True)[1])[:, None],
+    "a label's frequency": lambda rows: rows * np.unique(rows[:, 0], return_inverse=True, return_counts=True)[2][
+        np.unique(rows[:, 0], return_inverse=True)[1].ravel()][:, None],
+    "bits of a product": lambda rows: rows @ np.random.default_rng(0).normal(size=(2, 2)),
+}  # fmt: skip
+APART = {
+    "itself": same,
+    "a sum along the row": lambda rows: rows * rows.sum(axis=1, keepdims=True),
+    "a code's indicator": lambda rows: np.eye(2)[rows[:, 0].astype(int)],
+    "raises where a value is missing": lambda rows: rows if not np.isnan(rows).any() else 1 / 0,
+}
+FORMS = {
+    "an array": lambda rows: rows,
+    "lists": lambda rows: rows.tolist(),
+    "tuples of arrays": tuple,
+    "a source": lambda rows: RowSource(lambda: iter([rows]), rows.shape[1]),
+    "a source of unknown width": lambda rows: RowSource(lambda: iter([rows])),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", [*COUPLED, *APART])
+def test_rows_that_are_coupled_are_refused_before_the_charge_in_every_form(name, form, tmp_path):
+    people = dpi.PrivacyLedger.create(tmp_path / "spent.ledger").add_dataset("people", budget=(9.0, 1e-5))
+    arguments = {"records": FORMS[form](ROWS), **OPTIONS, "ledger": people}
+    if name in APART:
+        dpi.private_sum(contribution=APART[name], **arguments)
+        return
+    with pytest.raises(ValueError, match="from that row alone"):
+        dpi.private_sum(contribution=COUPLED[name], **arguments)
+    assert list(people.runs()) == []
+
+
+@given(
+    st.sampled_from([np.nanmean, np.nanmax, np.nanmin, np.nanmedian, np.nanstd, np.nansum]),
+    st.sampled_from([np.add, np.subtract, np.multiply, np.divide, np.hypot]),
+    st.sampled_from([np.abs, np.sign, np.tanh, np.arctan, np.cbrt, lambda x: x]),
+    st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_any_summary_of_the_rows_is_seen(summary, combine, shape, along):
+    """Along the row it is the row's own, and allowed; along the column of the block it couples rows."""
+    axis = 1 if along else 0
+
+    def code(rows):
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
+            return combine(shape(rows), summary(shape(rows), axis=axis, keepdims=True)).astype(np.float64)
+
+    assert mixes_rows(code, 2) == (not along)
+
+
+def test_a_source_whose_width_cannot_be_found_is_asked_for_it():
+    wide = np.zeros((3, 90))
+    with pytest.raises(ValueError, match="n_features"):
+        dpi.private_sum(RowSource(lambda: iter([wide])), lambda rows: rows[:, [80, 89]], **OPTIONS)
+    dpi.private_sum(RowSource(lambda: iter([wide]), 90), lambda rows: rows[:, [80, 89]], **OPTIONS)
 
 
 def test_an_interrupted_call_goes_on_with_its_noise_for_one_charge(tmp_path, monkeypatch):

@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.accounting import Composed, GaussianEvent, Guarantee, NonPrivateEvent, account, accountant, run_event
+from dpinfer.accounting import (
+    Composed,
+    GaussianEvent,
+    Guarantee,
+    NonPrivateEvent,
+    PureEvent,
+    account,
+    accountant,
+    run_event,
+)
 from dpinfer.accounting.pld import prv_epsilon
 from dpinfer.errors import InsecureReleaseError, ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.inference import noise_aware_posterior
@@ -104,6 +113,16 @@ def rewrite(path, change):
         archive.writestr("release.json", json.dumps(document))
         for name, content in members.items():
             archive.writestr(name, content)
+
+
+def test_one_of_two_equal_parts_cannot_be_lost():
+    part = Part("counts", PureEvent(0.5, "add_remove"), "add_remove")
+    release = dpi.run_statistic(dpi.models.BetaBernoulli(), np.ones(9), epsilon=1.0, n_records=9).with_parts(part, part)
+    assert release.epsilon == pytest.approx(2.0)
+    with pytest.raises(ValueError, match="other_parts can only be added to"):
+        release.replace(other_parts=(part,))
+    with pytest.raises(ValueError, match="other_parts can only be added to"):
+        dataclasses.replace(release, other_parts=(part,), certified_epsilon=release.certified_epsilon)
 
 
 def test_epsilon_is_that_of_all_parts_together(release, tmp_path):

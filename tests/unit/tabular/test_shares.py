@@ -1,5 +1,6 @@
 """Released shares: exact counts, one record's influence, the noise's law, one budget with the run, the ledger."""
 
+import copy
 import dataclasses
 import math
 import pickle
@@ -11,6 +12,7 @@ from scipy import integrate, stats
 import dpinfer as dpi
 from dpinfer.accounting import Composed, GaussianEvent
 from dpinfer.errors import BudgetExceededError, InsecureReleaseError, SchemaError
+from dpinfer.release import Part
 from dpinfer.tabular import Schema, Table, UnreadTable, plan_with_shares, release_shares
 from dpinfer.tabular.shares import _counted, _labels, _shares
 from dpinfer.testing import InsecureRNG
@@ -177,6 +179,26 @@ def test_the_schema_carries_what_it_cost_and_what_it_leaks(rng, tmp_path):
     assert "seeded generator" in seeded.leaks[0]
     with pytest.raises(ValueError, match="certified_epsilon must follow"):
         first.replace(certified_epsilon=0.5 * first.epsilon)
+
+
+def test_a_released_schema_keeps_its_parts_in_every_copy(rng):
+    labels = [rng.integers(size, size=40) for size in (3, 2, 3)]
+    schema = release_shares(encoded(*labels), noise_multiplier=9.0, delta=1e-5).schema
+    assert len(schema.parts) == 1
+    for lose in (
+        lambda: dataclasses.replace(schema, parts=()),
+        lambda: Schema(columns=schema.columns),
+        lambda: Schema(columns=tuple(reversed(schema.columns)), missing=schema.missing),
+        lambda: Schema(columns=pickle.loads(pickle.dumps(schema)).columns),
+        lambda: Schema(columns=copy.deepcopy(schema.columns), parts=(Part("other", GaussianEvent(3.0), "add_remove"),)),
+    ):
+        with pytest.raises(SchemaError, match="parts can only be added to"):
+            lose()
+    assert dataclasses.replace(schema, delimiter=";").parts == schema.parts
+    twice = dataclasses.replace(schema, parts=2 * schema.parts)
+    with pytest.raises(SchemaError, match="parts can only be added to"):
+        dataclasses.replace(twice, parts=schema.parts)
+    assert Schema.from_toml(schema.to_toml()) == schema
 
 
 @pytest.mark.parametrize(

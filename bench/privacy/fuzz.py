@@ -29,7 +29,7 @@ SHARES = {
     "PlainDocuments": 14,
     "StepSession": 5, "AffineSession": 4, "RandomNumbers": 4, "Inference": 4, "Study": 1,
     "SiteSession": 4, "NetworkSession": 3, "NetworkPasses": 3, "PartialSum": 2, "FitPlanFile": 3,
-    "NewtonSettings": 0.25, "SiloSettings": 0.1,
+    "NewtonSettings": 0.25, "SiloSettings": 0.1, "TableSettings": 0.1,
 }  # fmt: skip
 BUSY_SECONDS, SILENCE_SECONDS = 60.0, 600.0
 MEMORY_BYTES = 4 * 2**30
@@ -40,8 +40,9 @@ def targets():
     from tests.reference.fuzzed_loaders import LOADERS
     from tests.reference.fuzzed_runs import RUNS
     from tests.reference.fuzzed_sessions import SESSIONS
+    from tests.reference.fuzzed_tables import TABLES
 
-    return {kind.__name__: kind for kind in (*LOADERS, *BINDINGS, *SESSIONS, *RUNS)}
+    return {kind.__name__: kind for kind in (*LOADERS, *BINDINGS, *SESSIONS, *RUNS, *TABLES)}
 
 
 def work(name, first, count, seed):

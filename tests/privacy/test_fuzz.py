@@ -13,6 +13,7 @@ from tests.reference.fuzzed_bindings import BINDINGS
 from tests.reference.fuzzed_loaders import LOADERS, a_release
 from tests.reference.fuzzed_runs import RUNS
 from tests.reference.fuzzed_sessions import SESSIONS
+from tests.reference.fuzzed_tables import TABLES
 from tests.reference.fuzzing import Target, UndocumentedError
 
 import dpinfer as dpi
@@ -25,10 +26,18 @@ from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, un
 from dpinfer.tabular import Schema
 
 ROOT = Path(__file__).parents[2]
-INPUTS = {"Study": 40, "StudyFile": 60, "StudyRuns": 60, "StudyManifest": 60, "NewtonSettings": 15, "SiloSettings": 12}
+INPUTS = {
+    "Study": 40,
+    "StudyFile": 60,
+    "StudyRuns": 60,
+    "StudyManifest": 60,
+    "NewtonSettings": 15,
+    "SiloSettings": 12,
+    "TableSettings": 25,
+}
 
 
-@pytest.mark.parametrize("kind", [*LOADERS, *BINDINGS, *SESSIONS, *RUNS], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*LOADERS, *BINDINGS, *SESSIONS, *RUNS, *TABLES], ids=lambda kind: kind.__name__)
 def test_broken_inputs_are_refused_and_nothing_else(kind, tmp_path):
     target = kind(tmp_path)
     accepted = sum(

@@ -100,8 +100,11 @@ def _check_shapes(argument: str, data: Mapping[str, Any], names: list[str]) -> N
     """Refuse columns with different declared shapes; no record is read."""
     for name in names:
         check_container(f"{argument}[{name!r}]", data[name])
-    shapes = {shape for shape in (known_shape(data[name]) for name in names) if shape is not None}
-    if len(shapes) > 1 or any(len(shape) != 1 for shape in shapes):
+    shapes = {name: shape for name in names if (shape := known_shape(data[name])) is not None}
+    for name, shape in shapes.items():
+        if len(shape) != 1:
+            raise RecordError(f"{argument}[{name!r}] must be one-dimensional, got {len(shape)} dimensions")
+    if len(set(shapes.values())) > 1:
         raise RecordError(f"{argument} must have columns of one dimension and of equal length")
 
 

@@ -89,7 +89,7 @@ dp_glm <- function(formula, data, schema, epsilon, delta, family = stats::gaussi
     unit = if (is.null(unit)) NULL else unclass(unit),
     target = if (target == "auto" && is_quasi(family)) "population" else target, prior = prior
   )
-  made(found, names, formula, call = without_records(call), notes = contrast_notes(formula, data, declared))
+  made(found, names, formula, call = without_records(call), notes = contrast_notes(formula, data, declared, present))
 }
 
 #' What is protected, where it is more than one row
@@ -177,8 +177,8 @@ rows_to_send <- function(data, used, declared, condition, env) {
 }
 
 # What summary() says of contrasts that glm() would have otherwise.
-contrast_notes <- function(formula, data, declared) {
-  on_right <- intersect(all.vars(formula[[3]]), names(declared))
+contrast_notes <- function(formula, data, declared, present) {
+  on_right <- setdiff(intersect(columns_of(formula, declared, present), names(declared)), all.vars(formula[[2]]))
   categories <- Filter(function(name) declared[[name]]$kind %in% c("categorical", "binary", "target"), on_right)
   usual <- unname(getOption("contrasts")[1])
   differs <- Filter(function(name) {
@@ -228,8 +228,9 @@ made <- function(found, names = "R", formula = NULL, call = NULL, notes = charac
       coefficients = structure(table[shown, "mean"], names = shown), cov = found$cov[shown, shown, drop = FALSE],
       table = table, formula = formula, call = call, text = if (is.null(formula)) found$text else formula_shown(formula),
       family = found$family, n_records = found$n_records, nobs = found$nobs, records = found$records, method = found$method, target = found$target,
-      guarantee = found$guarantee, epsilon = found$epsilon, delta = found$delta, terms = labels, effects = found$effects,
-      terms_python = found$terms, classes = found$classes, words = words, notes = notes, python = python
+      guarantee = found$guarantee, epsilon = found$epsilon, delta = found$delta, labels = labels, effects = found$effects,
+      labels_python = found$terms, classes = found$classes, columns = found$columns, words = words, notes = notes,
+      python = python
     ),
     class = "dp_glm"
   )

@@ -4,7 +4,8 @@
 #' what is public about the table. [read_release()] reads what a private run has published, without Python.
 #'
 #' @keywords internal
-#' @importFrom stats anova coef confint drop1 family formula nobs predict quantile residuals update vcov
+#' @importFrom stats anova coef confint drop1 family formula nobs predict quantile residuals sigma terms
+#' @importFrom stats update vcov
 #' @importFrom generics augment glance tidy
 #' @importFrom nlme fixef ranef VarCorr
 "_PACKAGE"

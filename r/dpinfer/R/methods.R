@@ -55,9 +55,12 @@ summary.dp_glm <- function(object, level = 0.95, exp = FALSE, ...) {
   table <- table_at(object, level, exp)
   told <- ask("summary", fit = handle(object), level = level, exp = exp, words = as.list(object$words))
   notes <- c(object$notes, told$notes)
+  # What coef(summary(fit)) has of other models.
+  coefficients <- as.matrix(table[names(object$coefficients), c("mean", "sd", "low", "high")])
+  colnames(coefficients) <- c(if (exp) c("Ratio", "Std. Error of log") else c("Estimate", "Std. Error"), ends_of(level))
   structure(
     list(
-      table = table, scales = if (is.null(told$scales)) NULL else as_table(told$scales), notes = notes, level = level,
+      coefficients = coefficients, table = table, scales = if (is.null(told$scales)) NULL else as_table(told$scales), notes = notes, level = level,
       exp = exp, effects = object$effects, title = title_of(object), guarantee = object$guarantee
     ),
     class = "summary.dp_glm"
@@ -92,6 +95,11 @@ print_table <- function(table, level, digits, exp = FALSE) {
   for (place in which(table$remark != "")) cat(row.names(table)[place], ": ", table$remark[place], "\n", sep = "")
 }
 
+ends_of <- function(level) {
+  tail <- 50 * (1 - level)
+  paste(format(c(tail, 100 - tail), trim = TRUE, digits = 3), "%")
+}
+
 #' @export
 coef.dp_glm <- function(object, ...) object$coefficients
 
@@ -99,9 +107,8 @@ coef.dp_glm <- function(object, ...) object$coefficients
 #' @export
 confint.dp_glm <- function(object, parm, level = 0.95, ...) {
   table <- table_at(object, level)[names(object$coefficients), ]
-  tail <- 50 * (1 - level)
   ends <- as.matrix(table[c("low", "high")])
-  colnames(ends) <- paste(format(c(tail, 100 - tail), trim = TRUE, digits = 3), "%")
+  colnames(ends) <- ends_of(level)
   if (missing(parm)) ends else ends[parm, , drop = FALSE]
 }
 
@@ -114,6 +121,23 @@ nobs.dp_glm <- function(object, ...) object$nobs
 
 #' @export
 formula.dp_glm <- function(x, ...) if (is.null(x$formula)) x$text else x$formula
+
+#' @export
+terms.dp_glm <- function(x, ...) {
+  if (is.null(x$formula)) {
+    refuse("x must be of this session: a fit that was read from files has its formula as a text")
+  }
+  stats::terms(x$formula)
+}
+
+#' @export
+sigma.dp_glm <- function(object, ...) {
+  if (object$family != "gaussian") {
+    refuse("object must be of family gaussian: others have no standard deviation of their own")
+  }
+  scales <- if (length(object$effects) > 0) scales_of(object, 0.95)$table else object$table
+  scales["sigma", "mean"]
+}
 
 #' @export
 family.dp_glm <- function(object, ...) {
@@ -147,7 +171,7 @@ predict.dp_glm <- function(object, newdata, type = c("response", "link"), se.fit
   if (missing(newdata) || !is.data.frame(newdata)) {
     refuse("newdata must be a data frame of your own points: the records are not kept")
   }
-  points <- raw_columns(newdata)
+  points <- points_of(object, newdata)
   if (!is.null(new)) {
     if (type == "link" || interval != "none") {
       refuse("new must be NULL with a link or an interval: new groups have a mean, and se.fit")
@@ -183,6 +207,11 @@ predict.dp_glm <- function(object, newdata, type = c("response", "link"), se.fit
     fit <- cbind(fit = mean, lwr = ends[1, ], upr = ends[2, ])
   }
   if (se.fit) list(fit = fit, se.fit = structure(apply(draws, 2, stats::sd), names = names(mean))) else fit
+}
+
+# The columns of the caller's points that the formula has.
+points_of <- function(fit, newdata) {
+  raw_columns(newdata, fit$columns, intersect(column_names(newdata), names(fit$columns)))
 }
 
 #' @rdname dp_glm_methods
@@ -234,6 +263,6 @@ dp_contrast <- function(fit, weights, level = 0.95, exp = FALSE) {
 #' @rdname dp_contrast
 #' @export
 dp_marginal_effects <- function(fit, newdata = NULL, level = 0.95) {
-  points <- if (is.null(newdata)) NULL else raw_columns(newdata)
+  points <- if (is.null(newdata)) NULL else points_of(fit, newdata)
   as_table(ask("marginal_effects", fit = handle(fit), new_data = points, level = check_level(level)), fit$words)
 }

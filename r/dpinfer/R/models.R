@@ -1,7 +1,7 @@
 #' @rdname dp_glm_methods
 #' @export
 drop1.dp_glm <- function(object, scope, ...) {
-  terms <- if (missing(scope)) marginal(object$terms) else scope_terms(scope, object)
+  terms <- if (missing(scope)) marginal(object$labels) else scope_terms(scope, object)
   if (length(terms) == 0) {
     refuse("scope must have a term, and the formula has none but effects of groups")
   }
@@ -21,7 +21,7 @@ anova.dp_glm <- function(object, ...) {
   if (length(others) > 0) {
     return(nested(c(list(object), others)))
   }
-  terms <- object$terms
+  terms <- object$labels
   # Of one quadratic form: the test of a term with the later ones at zero is a difference of two.
   tail <- c(vapply(seq_along(terms), function(k) without(object, terms[k:length(terms)])$wald, 0), 0)
   each <- vapply(terms, function(term) without(object, term)$columns, 0)
@@ -36,16 +36,16 @@ nested <- function(fits) {
   if (!all(vapply(fits, inherits, NA, "dp_glm"))) {
     refuse("anova() must have fits of dp_glm()")
   }
-  sizes <- vapply(fits, function(fit) length(fit$terms), 0)
+  sizes <- vapply(fits, function(fit) length(fit$labels), 0)
   largest <- fits[[which.max(sizes)]]
   smaller <- fits[-which.max(sizes)]
   rows <- lapply(smaller, function(fit) {
     same <- identical(fit$family, largest$family) && identical(response_of(fit), response_of(largest))
-    if (!same || !all(fit$terms %in% largest$terms) || length(fit$terms) == length(largest$terms)) {
+    if (!same || !all(fit$labels %in% largest$labels) || length(fit$labels) == length(largest$labels)) {
       refuse(paste("anova() must have fits whose terms are all in the largest one, of one response and family:",
         "two releases hold no likelihood to compare others with. Fit the terms of both in one formula"))
     }
-    as.data.frame(without(largest, setdiff(largest$terms, fit$terms)))
+    as.data.frame(without(largest, setdiff(largest$labels, fit$labels)))
   })
   found <- do.call(rbind, rows)
   table <- data.frame(
@@ -60,8 +60,8 @@ response_of <- function(fit) sub(" ~ .*", "", fit$text)
 
 # A comparison with the fit without some terms, named as in R or in Python.
 without <- function(object, terms) {
-  place <- match(terms, object$terms)
-  python <- ifelse(is.na(place), terms, object$terms_python[place])
+  place <- match(terms, object$labels)
+  python <- ifelse(is.na(place), terms, object$labels_python[place])
   own <- match(python, object$words)
   python <- ifelse(is.na(own), python, names(object$words)[own])
   ask("compare", fit = handle(object), without = as.list(python))

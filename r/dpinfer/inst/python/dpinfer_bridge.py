@@ -156,6 +156,7 @@ def described(found):
         "labels": [term_in_r(term, design) for term in terms],
         "effects": list(found.terms) if isinstance(found, MixedFit) else [person.text] if person is not None else [],
         "classes": list(design.classes),
+        "columns": {column.name: column.to_dict() for column in design.table_columns(response=False)},
     }
 
 

@@ -33,6 +33,10 @@ test_that("the methods agree with each other", {
   expect_identical(rownames(confint(fit, "age")), "age")
   expect_equal(summary(fit)$table["age", "sd"], sqrt(vcov(fit)["age", "age"]))
   expect_output(print(summary(fit)), "differentially private")
+  expect_identical(coef(summary(fit))[, "Estimate"], coef(fit))
+  expect_identical(colnames(coef(summary(fit, level = 0.9)))[3:4], colnames(ends))
+  expect_identical(attr(terms(fit), "term.labels"), c("age", "job"))
+  expect_equal(sigma(fit), summary(fit)$table["sigma", "mean"])
   expect_output(print(fit), "pay ~ age \\+ job")
   expect_equal(formula(fit), pay ~ age + job, ignore_formula_env = TRUE)
   expect_equal(fit$n_records, 4000)
@@ -54,6 +58,12 @@ test_that("predictions are those of the coefficients, with intervals", {
   expect_true(all(wide[, "upr"] - wide[, "lwr"] > 10 * 1.2))
   expect_warning(predict(fit, data.frame(age = 200, job = "cook")), "beyond the public bounds")
   expect_error(predict(fit), "newdata")
+  # Other columns of the table are not looked at.
+  wide <- cbind(new[1:2, ], day = as.Date("2020-01-01"))
+  wide$cell <- list(1, 2)
+  expect_identical(predict(fit, wide), predict(fit, new[1:2, ]))
+  expect_error(predict(fit, transform(new, age = as.Date("2020-01-01"))), "column 'age'", class = "dpinfer_argument")
+  expect_error(predict(fit, new["age"]), "job", class = "dpinfer_error")
 })
 
 test_that("terms are dropped, contrasts are taken, and draws are drawn", {

@@ -37,7 +37,7 @@ test_that("coefficients and terms have R's names, in R's order", {
     fit <- private(formula)
     expect_identical(names(coef(fit)), names(coef(plain)))
     expect_identical(colnames(vcov(fit)), names(coef(fit)))
-    expect_identical(fit$terms, attr(terms(plain), "term.labels"))
+    expect_identical(fit$labels, attr(terms(plain), "term.labels"))
     expect_identical(rownames(confint(fit)), names(coef(plain)))
   }
 })

@@ -160,6 +160,7 @@ class PlannedRegression(PrivateEstimator):
             fit_intercept=bool(self.fit_intercept),
             feature_names=names,
             **({} if self.prior_scale is None else {"prior_scale": self.prior_scale}),
+            **({} if units.target_bounds is None else {"largest_spread": units.largest_spread}),
         )
 
     def _public_parameters(self) -> dict[str, Any]:
@@ -193,7 +194,7 @@ class PlannedRegression(PrivateEstimator):
         points = self._points(X)
         theta = self.posterior_.sample(PREDICTION_DRAWS, seed=SEED, space="unconstrained")
         units = cast(Units, self._units)
-        mean = units.outcomes(self._predicted(theta, units.features(points)))
+        mean = units.means(self._predicted(theta, units.features(points)))
         return mean, self.posterior_.constrain(theta)
 
     def _predicted(self, theta: FloatArray, points: FloatArray) -> FloatArray:

@@ -85,7 +85,8 @@ def _parameters(design: Design, theta: FloatArray) -> dict[str, FloatArray]:
     if design.formula.intercept:
         variables["intercept"] = weights[:, size]
     if isinstance(design.model, LinearRegression):
-        variables["sigma"] = np.sqrt(design.model.constrain(theta)[:, -1]) * design.response_scale
+        sigma = np.sqrt(design.model.constrain(theta)[:, -1]) * design.response_scale
+        variables["sigma"] = np.minimum(sigma, design.largest_sigma)
     elif isinstance(design.model, OwnRegression) and design.model.has_size:
         variables[SIZE] = design.model.constrain(theta)[:, -1]
     return variables

@@ -222,7 +222,8 @@ def _spread(design: Design, posterior: Posterior, ends: FloatArray) -> dict[str,
         return {}
     draws, quantiles = posterior.sample(_DRAWS, seed=_SEED)[:, -1], posterior.quantile(ends)[:, -1]
     if not has_size:
-        draws, quantiles = (np.sqrt(variance) * design.response_scale for variance in (draws, quantiles))
+        scale, most = design.response_scale, design.largest_sigma
+        draws, quantiles = (np.minimum(np.sqrt(variance) * scale, most) for variance in (draws, quantiles))
     _, *shares = causes(posterior)[:, -1]
     ess = min(_DRAWS, float(posterior.monte_carlo_error(ends).effective_draws[-1]))
     row = [draws.mean(), draws.std(), *quantiles, *shares, draws.std() / math.sqrt(ess), ess, math.nan]

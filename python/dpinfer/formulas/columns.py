@@ -12,6 +12,8 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer.formulas.factors import Factor, FormulaError, Part, Values, category_labels, compile_factor
 from dpinfer.formulas.grammar import Formula, parse
+from dpinfer.models import SurveyWeights
+from dpinfer.models.survey_weights import MOST_STRATA
 from dpinfer.tabular import ContinuousColumn, IgnoredColumn, Schema
 
 _REFERENCE_POINTS = 4096  # points of a rank-1 lattice on the public design: deterministic averages
@@ -134,6 +136,25 @@ def _constant(matrix: FloatArray) -> FloatArray:
     if np.max(np.abs(matrix / sizes @ found - 1.0)) > _CONSTANT:
         return np.zeros(matrix.shape[1] + 1)
     return np.append(np.where(np.abs(found) > _CONSTANT, found / sizes, 0.0), 0.0)
+
+
+def survey_weights_of(schema: Schema, name: str, strata: str) -> SurveyWeights | None:
+    """Return the schema's declaration of the columns of weights and strata; an empty name means no column."""
+    labels = category_labels(next((item for item in schema.columns if item.name == strata), None))
+    if strata and not 2 <= len(labels) <= MOST_STRATA:
+        raise FormulaError(
+            f"strata must be a column of the schema with 2 to {MOST_STRATA} categories, which are public, got "
+            f"{strata!r}"
+        )
+    if not name:
+        return SurveyWeights(largest=1.0, sd=0.0, strata=len(labels)) if strata else None
+    column = next((item for item in schema.columns if item.name == name), None)
+    if not isinstance(column, ContinuousColumn) or column.bounds[0] < 0.0 or column.mean is None:
+        raise FormulaError(
+            f"weights must be a continuous column of the schema with bounds of at least 0 and a mean, which are public "
+            f"(the mean is the population's size over the sample's); {name!r} is not"
+        )
+    return SurveyWeights(largest=column.bounds[1], mean=column.mean, sd=column.sd, strata=len(labels))
 
 
 def reference_values(schema: Schema, names: frozenset[str]) -> dict[str, FloatArray]:

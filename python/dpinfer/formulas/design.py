@@ -17,6 +17,7 @@ from dpinfer.formulas.columns import (
     columns_of,
     reference_values,
     scaled_columns,
+    survey_weights_of,
     told_apart,
 )
 from dpinfer.formulas.factors import (
@@ -40,11 +41,9 @@ from dpinfer.models import (
     PersonModel,
     PoissonRegression,
     ProbitRegression,
-    SurveyWeights,
     tuning,
 )
 from dpinfer.models.person_model import MOST_ROWS, PERSON_FAMILIES
-from dpinfer.models.survey_weights import MOST_STRATA
 from dpinfer.tabular import BinaryColumn, Column, ContinuousColumn, IgnoredColumn, Schema
 
 FAMILIES = ("gaussian", "binomial", "multinomial", "poisson", "probit", "negativebinomial")
@@ -164,15 +163,27 @@ class Design:
                 intercept_mean=self.intercept_mean,
                 features=self.encode(reference_values(self.schema, self.predictor_columns)),
             )
+        bound: dict[str, Any] = {}
+        if self.family == "gaussian":
+            bound["largest_spread"] = self.largest_sigma / self.response_scale
         return _MODELS[self.family](
             n_features=len(self.columns),
             prior_scale=self.prior_scale,
             fit_intercept=self.formula.intercept,
             feature_names=self.names,
             feature_moments=self.moments,
-            survey_weights=_survey_weights(self.schema, self.weights, self.strata),
+            survey_weights=survey_weights_of(self.schema, self.weights, self.strata),
             response_mean=self._response_mean(),
+            **bound,
         )
+
+    @property
+    def largest_sigma(self) -> float:
+        """The largest standard deviation of residuals that the response's bounds allow, in the user's units."""
+        low, high = self.response.bounds
+        for part in self.offsets:
+            low, high = low - part.bounds[1], high - part.bounds[0]
+        return 0.5 * (high - low) if self.constant.any() else max(-low, high)
 
     def _response_mean(self) -> float | None:
         """Return the declared mean of a response of 0 and 1 or of counts, where the response is a column."""
@@ -262,6 +273,10 @@ class Design:
             return np.asarray(self.class_codes, dtype=np.float64)[y.astype(np.intp)]
         shift = self.offset_values(values) if self.family == "gaussian" and self.offsets else 0.0
         return np.asarray(y * self.response_scale + self.response_offset + shift)
+
+    def within_bounds(self, y: FloatArray) -> FloatArray:
+        """Return responses, or their means, in the user's units: the response's bounds exclude those beyond them."""
+        return y if self.classes else np.clip(y, *self.response.bounds)
 
     def user_units(self) -> tuple[FloatArray, FloatArray]:
         """Return the linear map from the model's weights to coefficients in the user's units: (matrix, shift).
@@ -366,7 +381,7 @@ def design(
             name = "strata" if weights is None else "weights"
             families = ", ".join(_MODELS)
             raise FormulaError(f"{name} must be a column besides the formula's, for a family of {families}, no offset")
-        _survey_weights(schema, weights or "", strata or "")
+        survey_weights_of(schema, weights or "", strata or "")
     columns = columns_of(parsed, factors)
     if completed and not columns:
         # All labels but one have turned out to be rare.
@@ -430,25 +445,6 @@ def _check_persons(parsed: Formula, family: str, persons: Units, weights: str | 
         raise FormulaError(f"formula must do without offset(), and weights be None, with {text}")
     if persons.max_rows != round(persons.max_rows) or persons.max_rows > MOST_ROWS:
         raise FormulaError(f"unit must have a whole number of max_rows, at most {MOST_ROWS}, with {text}")
-
-
-def _survey_weights(schema: Schema, name: str, strata: str) -> SurveyWeights | None:
-    """Return the schema's declaration of the columns of weights and strata; an empty name means no column."""
-    labels = _labels_of(schema, strata)
-    if strata and not 2 <= len(labels) <= MOST_STRATA:
-        raise FormulaError(
-            f"strata must be a column of the schema with 2 to {MOST_STRATA} categories, which are public, got "
-            f"{strata!r}"
-        )
-    if not name:
-        return SurveyWeights(largest=1.0, sd=0.0, strata=len(labels)) if strata else None
-    column = next((item for item in schema.columns if item.name == name), None)
-    if not isinstance(column, ContinuousColumn) or column.bounds[0] < 0.0 or column.mean is None:
-        raise FormulaError(
-            f"weights must be a continuous column of the schema with bounds of at least 0 and a mean, which are public "
-            f"(the mean is the population's size over the sample's); {name!r} is not"
-        )
-    return SurveyWeights(largest=column.bounds[1], mean=column.mean, sd=column.sd, strata=len(labels))
 
 
 def _labels_of(schema: Schema, name: str) -> tuple[str, ...]:

@@ -32,7 +32,8 @@ def predicted_mean(design: Design, posterior: Posterior, values: Values) -> tupl
     shape = (len(complete), *((len(design.classes),) if design.classes else ()))
     mean, sd = np.full(shape, np.nan), np.full(shape, np.nan)
     theta = posterior.sample(DRAWS, seed=SEED, space="unconstrained")
-    for place, drawn in _responses(design, theta, values, np.flatnonzero(complete)):
+    for place, free in _responses(design, theta, values, np.flatnonzero(complete)):
+        drawn = design.within_bounds(free)
         mean[place], sd[place] = drawn.mean(axis=0), drawn.std(axis=0)
     return mean, sd
 
@@ -52,11 +53,13 @@ def predicted_interval(
     found = {name: np.full(len(complete), np.nan) for name in ("mean", "sd", "low", "high")}
     theta = posterior.sample(DRAWS, seed=SEED, space="unconstrained")
     rng = np.random.default_rng(SEED)
-    for place, drawn in _responses(design, theta, values, np.flatnonzero(complete)):
+    for place, free in _responses(design, theta, values, np.flatnonzero(complete)):
+        drawn = design.within_bounds(free)
         found["mean"][place], found["sd"][place] = drawn.mean(axis=0), drawn.std(axis=0)
         if of == "response":
             part = {name: column[place] for name, column in values.items()}
-            drawn = design.response_units(draw_records(design.model, theta, design.encode(part), rng), part)
+            free = design.response_units(draw_records(design.model, theta, design.encode(part), rng), part)
+            drawn = design.within_bounds(free)
         found["low"][place], found["high"][place] = np.quantile(drawn, [tail, rest], axis=0)
     return found
 

@@ -1,6 +1,6 @@
 """Linear regression with unknown noise variance and a normal-inverse-gamma prior, and its exact posterior."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -132,11 +132,15 @@ class LinearRegression(GeneralizedLinearModel):
         As in :class:`GeneralizedLinearModel`; `prior_scale` is relative to the noise standard deviation.
     variance_shape, variance_rate : float
         Parameters of the inverse-gamma prior, positive.
+    largest_spread : float, optional
+        Public bound of the residuals' standard deviation about the population's line: half of the range of bounded
+        responses with an intercept, their largest size without one.  The population's posterior stays below it.
     """
 
     prior_scale: float = 2.0
     variance_shape: float = 20.0
     variance_rate: float = 0.5
+    largest_spread: float | None = field(default=None, kw_only=True)
 
     likelihood: ClassVar[str] = "gaussian"
     score_link: ClassVar[str | None] = "gaussian"
@@ -150,6 +154,8 @@ class LinearRegression(GeneralizedLinearModel):
         put = object.__setattr__
         put(self, "variance_shape", check_interval("variance_shape", self.variance_shape, 0.0))
         put(self, "variance_rate", check_interval("variance_rate", self.variance_rate, 0.0))
+        if self.largest_spread is not None:
+            put(self, "largest_spread", check_interval("largest_spread", self.largest_spread, 0.0))
 
     def constrain(self, theta: npt.ArrayLike) -> FloatArray:
         """Map rho to the noise variance softplus(rho)."""
@@ -354,4 +360,6 @@ class LinearRegression(GeneralizedLinearModel):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON values."""
-        return super().to_dict() | {"variance_shape": self.variance_shape, "variance_rate": self.variance_rate}
+        shape = {"variance_shape": self.variance_shape, "variance_rate": self.variance_rate}
+        bound = {} if self.largest_spread is None else {"largest_spread": self.largest_spread}
+        return super().to_dict() | shape | bound

@@ -279,3 +279,16 @@ def _positive(mean: FloatArray, stddev: FloatArray) -> FloatArray:
     score = mean / stddev
     log_hazard = -0.5 * np.square(score) - 0.5 * np.log(2.0 * np.pi) - special.log_ndtr(score)
     return np.asarray(np.maximum(mean + stddev * np.exp(log_hazard), 1e-6 * stddev))
+
+
+def at_least(matrices: FloatArray, least: float) -> FloatArray:
+    """Return symmetric matrices with eigenvalues that are raised to `least`."""
+    values, vectors = np.linalg.eigh(matrices)
+    return np.asarray((vectors * np.maximum(values, least)[..., None, :]) @ np.swapaxes(vectors, -1, -2))
+
+
+def symmetric_noise(rng: np.random.Generator, size: int, d: int, stddev: float) -> FloatArray:
+    """Return symmetric noise: `stddev` on the diagonal, 1 / sqrt(2) of it beside; the second half mirrors the first."""
+    noise = rng.normal(scale=0.5 * stddev, size=(size // 2, d, d))
+    noise += np.swapaxes(noise, 1, 2).copy()
+    return np.concatenate((noise, -noise))

@@ -61,6 +61,8 @@ def check_newton_request(request: OwnPopulationRequest, planned: PlannedRelease)
         raise TypeError(f"model must be the regression of the release, got {type(model).__name__}")
 
 
+_FAR = 6.0  # standard deviations, beyond which a normal law is not cut off: tolerance
+_WITHIN = (np.arange(500) + 0.5) / 500.0  # of the largest variance: tolerance
 Told: TypeAlias = tuple[FloatArray, FloatArray]
 
 
@@ -284,6 +286,24 @@ def _of_parts(square: float, expected: FloatArray, entries: FloatArray) -> float
     total = float(np.sum(expected))
     freedom = total**2 / float(np.sum(np.square(expected) / np.maximum(entries, 1.0)))
     return float(special.chdtrc(freedom, freedom * square / total))
+
+
+def within(value: float, stddev: float, largest: float | None, along: Told | None) -> tuple[float, float]:
+    """Return mean and standard deviation of a variance given that its root is at most `largest`.
+
+    Where scores tell nothing in any direction, it is uniform below its bound, or as uncertain as large.
+    """
+    nothing = along is not None and not len(along[0])
+    if largest is None:
+        return (value, value) if nothing else (value, stddev)
+    most = largest**2
+    if value + _FAR * stddev < most and not nothing:
+        return value, stddev
+    place = most * _WITHIN
+    logs = np.zeros(len(place)) if nothing else -0.5 * np.square((place - value) / stddev)
+    weight = np.exp(logs - logs.max())
+    mean = float(weight @ place / np.sum(weight))
+    return mean, math.sqrt(float(weight @ np.square(place - mean) / np.sum(weight)))
 
 
 def prior_conflict(

@@ -14,7 +14,6 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.persons import NOT_TOLD, BoundedEffects, bounded_effects
-from dpinfer.inference.newton.population import at_least
 from dpinfer.inference.newton.posterior import mixture_error
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
@@ -22,7 +21,7 @@ from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.request import OwnNewtonRequest, model_of
 from dpinfer.models import tuning as common
 from dpinfer.models.person_model import PersonModel
-from dpinfer.models.whitening import shrink_to_level
+from dpinfer.models.whitening import at_least, shrink_to_level
 from dpinfer.release import OwnNewtonRelease
 
 # Draws of the slope: at first, at most, and entries of matrices at most; sets whose differences show the error.

@@ -11,7 +11,7 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer.inference import _native
 from dpinfer.inference.newton import tuning
-from dpinfer.inference.newton.checks import Comparison, Told, compare, prior_conflict, told, weighed
+from dpinfer.inference.newton.checks import Comparison, Told, compare, prior_conflict, told, weighed, within
 from dpinfer.inference.newton.population_remarks import verdict, warnings
 from dpinfer.inference.newton.posterior import MixtureError, mixture_error, theta_of_draws
 from dpinfer.inference.newton.strata import BetweenStrata
@@ -25,7 +25,7 @@ from dpinfer.models import tuning as common
 from dpinfer.models.base import sigmoid, softplus_inverse
 from dpinfer.models.clipping import SizeShares, combined, differences, pointed
 from dpinfer.models.likely_records import Curves, KnownCurves, LikelyRecords
-from dpinfer.models.whitening import steady_solve
+from dpinfer.models.whitening import at_least, steady_solve, symmetric_noise
 from dpinfer.release import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
 from dpinfer.release.newton.population import NO_WEIGHTS, PopulationSums
 
@@ -210,6 +210,10 @@ class Population:
     @cached_property
     def residual_variance(self) -> tuple[float, float]:
         """The residuals' mean square and its standard deviation: of a linear regression, noise and sampling counted."""
+        return within(*self._residual_variance, getattr(self.model, "largest_spread", None), self._told)
+
+    @property
+    def _residual_variance(self) -> tuple[float, float]:
         release, d = self.release, self.release.n_coef
         weights = getattr(self.model, "survey_weights", None)
         effect = 1.0 if weights is None else weights.design_effect
@@ -282,7 +286,7 @@ class Population:
 
     def _bread_noise(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Draw the noise of the bread, (size, d, d), and factors of the expected loss by its bound, (size, 1, 1)."""
-        noise = _symmetric(rng, size, self.release.n_coef, self.release.bread_stddev)
+        noise = symmetric_noise(rng, size, self.release.n_coef, self.release.bread_stddev)
         removed = rng.uniform(0.0, 2.0, size=(size // 2, 1, 1))
         return noise, np.concatenate((removed, 2.0 - removed))
 
@@ -303,7 +307,7 @@ class Population:
         """
         (meat, left), *_ = self.meat, self._way, self._change, self._told  # computed before threads share them
         drawn = self._bread_noise(size, rng)
-        meats = meat + _symmetric(rng, size, self.release.n_coef, left)
+        meats = meat + symmetric_noise(rng, size, self.release.n_coef, left)
         return in_parts(self._laws_given, self.threads, *drawn, meats, entries=meat.size)
 
     @cached_property
@@ -375,19 +379,6 @@ class Population:
             centre = own.mean(axis=0)
             total += float(centre @ np.linalg.solve(noise, centre))
         return float(special.chdtrc(freedom, total))
-
-
-def _symmetric(rng: np.random.Generator, size: int, d: int, stddev: float) -> FloatArray:
-    """Return symmetric noise: `stddev` on the diagonal, 1 / sqrt(2) of it beside; the second half mirrors the first."""
-    noise = rng.normal(scale=0.5 * stddev, size=(size // 2, d, d))
-    noise += np.swapaxes(noise, 1, 2).copy()
-    return np.concatenate((noise, -noise))
-
-
-def at_least(matrices: FloatArray, least: float) -> FloatArray:
-    """Return symmetric matrices with eigenvalues that are raised to `least`."""
-    values, vectors = np.linalg.eigh(matrices)
-    return np.asarray((vectors * np.maximum(values, least)[..., None, :]) @ np.swapaxes(vectors, -1, -2))
 
 
 def residual_prior_variance(release: PopulationRelease, model: GeneralizedLinearModel) -> float:

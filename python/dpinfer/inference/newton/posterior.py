@@ -20,7 +20,13 @@ from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import check_draws, count_unresolved
 from dpinfer.inference.newton.error_law import ErrorDraws
 from dpinfer.inference.newton.moments_law import MomentsDraws, MomentsLaw
-from dpinfer.inference.newton.scores import BoundedScores, GivenMoments, LinearScores, NoiseScalePrior
+from dpinfer.inference.newton.scores import (
+    BoundedScores,
+    GivenMoments,
+    LinearScores,
+    NoiseScalePrior,
+    usual_spread,
+)
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.posterior import Posterior
@@ -292,6 +298,7 @@ def theta_of_draws(
     return DrawnTheta(location, None, factor, parts, data)
 
 
+_WALL = 0.02  # of log sigma, beyond what bounds allow: tolerance
 _TAIL = 0.05  # of a prior, on either side of what the summary says of it: format
 
 
@@ -379,15 +386,25 @@ def glm_newton_posterior(
 def noise_prior(release: NewtonRelease, model: LinearRegression, name: str) -> tuple[NoiseScalePrior, str]:
     """Return the prior of the noise variance, with its text for the summary."""
     shape, rate = model.variance_shape, model.variance_rate
+    end = math.log(model.largest_spread or math.inf)
+
+    def beyond(eta: FloatArray) -> FloatArray:
+        # Smooth on the grid of log sigma, and steep: what bounds exclude has no weight.
+        return np.asarray(-0.5 * np.square(np.maximum(eta - end, 0.0) / _WALL))
+
     if name == "weak":
-        loc, stddev = math.log(release.response_spread) + tuning.TUNING.log_scale_shift, tuning.TUNING.log_scale_stddev
+        spread = usual_spread(release, model)
+        loc, stddev = math.log(spread) + tuning.TUNING.log_scale_shift, tuning.TUNING.log_scale_stddev
         tail = float(special.ndtri(1.0 - _TAIL))
         low, high = (math.exp(2.0 * (loc + sign * tail * stddev)) for sign in (-1.0, 1.0))
         words = f"Prior of the noise variance: weak, 90% of it between {low:.3g} and {high:.3g}"
-        return lambda eta: -0.5 * np.square((eta - loc) / stddev), f"{words} (squared units of the response)"
+        return (
+            lambda eta: beyond(eta) - 0.5 * np.square((eta - loc) / stddev),
+            f"{words} (squared units of the response)",
+        )
     low, high = model.variance_prior_quantile([_TAIL, 1.0 - _TAIL])
     words = f"Prior of the noise variance: the model's inverse gamma, 90% of it between {low:.3g} and {high:.3g}"
-    return lambda eta: -2.0 * shape * eta - rate * np.exp(-2.0 * eta), words
+    return lambda eta: beyond(eta) - 2.0 * shape * eta - rate * np.exp(-2.0 * eta), words
 
 
 def _posterior(

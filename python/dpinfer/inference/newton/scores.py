@@ -230,7 +230,7 @@ class LinearScores:
 
     def _find_law(self) -> None:
         """Find the law of log sigma, at nodes that are dense at its peak."""
-        self._nodes = math.log(self._release.response_spread) + _WIDE
+        self._nodes = math.log(usual_spread(self._release, self._model)) + _WIDE
         for fine in (True, False):
             missed, variance = self._scale_misfit(self._nodes)
             # If the law is narrower than the distance of two nodes, the nearest node represents the interval.
@@ -265,9 +265,14 @@ class LinearScores:
         sampling = np.square(spread[:, -1] / huber_slope(bound)) * huber_variance(bound) / n
         prior = np.repeat(self._model.prior_scale**2 * variance, d, axis=1)
         if self._model.fit_intercept:
-            prior[:, -1] += release.response_spread**2
+            prior[:, -1] += usual_spread(release, self._model) ** 2
         value = release.scores[steps] / slope[..., None]
         return Measured(release.positions[steps], value, 1.0 / noise, sampling, prior)
+
+
+def usual_spread(release: NewtonRelease, model: LinearRegression) -> float:
+    """Return the spread of the responses that the run has found, as far as their bounds allow it."""
+    return min(release.response_spread, model.largest_spread or math.inf)
 
 
 _SPACING = 1.0 / 8.0  # nodes of the predictor: as coarse as the run's for what is expected (mechanism/newton/glm.py)

@@ -309,7 +309,7 @@ class Posterior:
         if self.units is None:
             return predictive_mean(model, X, theta)
         points = self.units.features(check_float_array("X", X, (None, model.n_features)))
-        return self.units.outcomes(predictive_mean(model, points, theta))
+        return self.units.means(predictive_mean(model, points, theta))
 
     def predict_proba(self, X: npt.ArrayLike, *, n_draws: int = 2000) -> FloatArray:
         """Return the posterior predictive P(y = 0) and P(y = 1) at x, (n_points, 2) as scikit-learn does.

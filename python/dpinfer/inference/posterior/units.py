@@ -62,6 +62,19 @@ class Units:
         """Return responses of the model, or their means, in the user's units."""
         return self.shift + self.unit * values
 
+    def means(self, values: FloatArray) -> FloatArray:
+        """Return means of responses of the model in the user's units; bounds exclude those beyond them."""
+        found = self.outcomes(values)
+        return found if self.target_bounds is None else np.clip(found, *self.target_bounds)
+
+    @property
+    def largest_spread(self) -> float:
+        """The largest standard deviation of residuals that the bounds of responses allow, in the model's units."""
+        low, high = (
+            (math.inf, -math.inf) if self.target_bounds is None else self.responses(np.array(self.target_bounds))
+        )
+        return float(0.5 * (high - low) if self.centred else max(-low, high))
+
     def parameters(self, values: FloatArray) -> FloatArray:
         """Return parameters (..., n) of the model in the user's units.
 

@@ -2,12 +2,15 @@
 
 import numpy as np
 
+from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_integer, check_interval, check_type
 from dpinfer.inference.posterior.monte_carlo import effective_draws
 from dpinfer.inference.trace import tuning
 from dpinfer.inference.trace.burn_in import choose_burn_in
 from dpinfer.inference.trace.checks import TraceCheck, check_statistics
 from dpinfer.inference.trace.scales.fisher import TiedTrace
+from dpinfer.inference.trace.statistics import TraceStatistics
+from dpinfer.inference.trace.theory import TraceTheory
 from dpinfer.models import model_from_dict
 from dpinfer.recipes import GradientSettings
 from dpinfer.release import GradientTrace
@@ -26,7 +29,8 @@ def check_trace(
 ) -> TraceCheck:
     """Test noise level, linearity and settling of a released trace, and report the results in words.
 
-    The check prints as a table; its ``verdict`` is a sentence, ``sound`` whether nothing failed.
+    The check prints as a table; its ``verdict`` is a sentence, ``sound`` whether nothing failed.  Below the table is
+    what Theorems 2 and 3 of NA-DPVI (2025) say of a trace with constant learning rates (``theory``).
 
     **Privacy.** Post-processing of a Release: it costs nothing.
 
@@ -84,4 +88,19 @@ def check_trace(
         slope_score=score,
         effective_sample_size=sizes,
         false_positive_rate=rate,
+        theory=None if fisher else _theory(release, statistics, used),
     )
+
+
+def _theory(release: GradientTrace, statistics: TraceStatistics, used: FloatArray) -> TraceTheory | None:
+    """Return what Theorems 2 and 3 say, None for sampled positions, or rates or noise that change."""
+    rate, noise = release.learning_rate, release.noise_stddev
+    if release.gradient == "aligned" or rate is None or rate.shape != used.shape[1:] or noise.ndim > 1:
+        return None
+    if not np.all(rate > 0.0):
+        return None
+    error = statistics.slope_stderr / release.sample_rate
+    farthest = float(np.max(np.linalg.norm(used - statistics.position_mean, axis=1)))
+    # A Hessian that is less than its standard error is taken as that.
+    curvature = error * np.maximum(statistics.slope_score, 1.0)
+    return TraceTheory(curvature, rate, noise, release.sample_rate, used.shape[0], farthest)

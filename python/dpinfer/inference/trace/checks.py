@@ -10,6 +10,7 @@ from scipy import special
 from dpinfer._arrays import FloatArray
 from dpinfer.inference.trace import tuning
 from dpinfer.inference.trace.statistics import TraceStatistics
+from dpinfer.inference.trace.theory import TraceTheory
 
 _DRIFT_VARIANCE = 2.0  # of the statistic, by which two independent terms of variance 1 add up (see Notes)
 _FITTED = 30.0  # a fit lowers the sum by more with probability below 1e-6 (see Notes)
@@ -37,6 +38,8 @@ class TraceCheck:
         Of the positions; nan if not computed.
     false_positive_rate : float
         Of the whole verdict on a trace that follows the model and has settled.
+    theory : TraceTheory, optional
+        Theorems 2 and 3 of NA-DPVI for this trace, where its learning rates are constant.
     """
 
     names: tuple[str, ...]
@@ -49,6 +52,7 @@ class TraceCheck:
     slope_score: FloatArray
     effective_sample_size: FloatArray
     false_positive_rate: float = tuning.TUNING.level
+    theory: TraceTheory | None = None
 
     @property
     def allowed(self) -> float:
@@ -144,6 +148,8 @@ class TraceCheck:
         )
         for name, noise, p, line, drift, slope, size in zip(self.names, *columns, strict=True):
             lines.append(f"{name:<{width}} {noise:7.3f} {p:8.2g} {line:9.2g} {drift:7.2f} {slope:7.1f} {size:8.0f}")
+        if self.theory is not None:
+            lines += ["", str(self.theory)]
         return "\n".join(lines)
 
 
@@ -156,6 +162,7 @@ def check_statistics(
     slope_score: FloatArray | None = None,
     effective_sample_size: FloatArray | None = None,  # (k,)
     false_positive_rate: float = tuning.TUNING.level,
+    theory: TraceTheory | None = None,
 ) -> TraceCheck:
     """Test a trace from its sufficient statistics.
 
@@ -186,4 +193,5 @@ def check_statistics(
         slope_score=statistics.slope_score if slope_score is None else slope_score,
         effective_sample_size=np.full(len(names), np.nan) if effective_sample_size is None else effective_sample_size,
         false_positive_rate=false_positive_rate,
+        theory=theory,
     )

@@ -9,6 +9,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer._sinks import printable, shortened
 from dpinfer.accounting import PrivacyPlan
 from dpinfer.inference.request import PosteriorOptions
+from dpinfer.inference.trace.theory import TraceTheory
 from dpinfer.planning.trace.fisher import Prediction
 
 _MOST_ROWS = 20  # of a printed table: format
@@ -69,6 +70,16 @@ class InferencePlan:
     def mixing_time(self) -> FloatArray:
         """Steps in which the distance to the optimum falls by a factor e, (n,)."""
         return self.prediction.mixing_time
+
+    @property
+    def theory(self) -> TraceTheory | None:
+        """Theorems 2 and 3 of NA-DPVI (2025) for the coordinates of loc, where the learning rates are constant."""
+        if self.learning_rate is None or self.grad_scale is None:
+            return None
+        rate, plan = self.learning_rate[: len(self.names)], self.privacy
+        noise = np.full(rate.shape, plan.noise_multiplier * self.max_grad_norm / self.grad_scale[0])
+        curvature = 1.0 / (rate * plan.sample_rate * self.mixing_time)
+        return TraceTheory(curvature, rate, noise, plan.sample_rate, plan.n_steps)
 
     def run_arguments(self) -> dict[str, Any]:
         """Return this plan's arguments of :func:`dpinfer.run_dpvi`."""
@@ -147,6 +158,8 @@ class InferencePlan:
         error = prediction.typical_stderr
         margin = f" +- {error:.2g} (of the simulation)" if np.isfinite(error) else ""
         lines.append(f"the median parameter of a run: wider by a factor {prediction.typical_widening:.3g}{margin}")
+        if self.theory is not None:
+            lines.append(str(self.theory))
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -1,7 +1,12 @@
 """A coverage table of NA-DPVI: published rows, the same methods in two measures, and the library's default."""
 
-from bench.papers._coverage import WINDOWS, floor, intervals, judged, of_study, published_methods, study
+from pathlib import Path
+
+import numpy as np
+from bench.papers._coverage import LEVELS, WINDOWS, floor, intervals, judged, of_study, published_methods, study
 from bench.papers._frame import Table
+
+ROOT = Path(__file__).parents[2]
 
 NAMES = {"exact": "NA-DPVI (NUTS)", "laplace": "NA-DPVI (Laplace)", "naive": "naive (last iterate)", "DPVIm": "DPVIm"}
 REMARKS = (
@@ -16,7 +21,38 @@ REMARKS = (
 )
 
 
-def coverage_table(work, panels, columns, published, baseline, runs, change, remarks=()):
+def draw(path, columns, found, methods, own):
+    """Draw coverage less its level, in the published measure and in ours: mean and spread over sets of references."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, len(columns), figsize=(11.0, 6.4), layout="constrained", sharex=True, sharey=True)
+    for index, title in enumerate(columns):
+        for row, measure in enumerate(("code", "own")):
+            axis = axes[row, index]
+            axis.axhline(0.0, color="0.4", linewidth=0.8)
+            curves = {NAMES[name]: found[index][name][measure] for name in methods}
+            if measure == "own":
+                curves |= {label: results[index].tarp.shares.T for label, results in own.items()}
+            for label, shares in curves.items():
+                error = np.mean(np.asarray(shares)[..., None] < LEVELS, axis=0) - LEVELS
+                color = f"C{[*NAMES.values(), *own].index(label)}"
+                options = {"color": color, "linewidth": 1.1, "elinewidth": 0.7, "label": label}
+                axis.errorbar(LEVELS, error.mean(axis=0), error.std(axis=0), **options)
+        axes[0, index].set_title(f"{title}: the published measure")
+        axes[1, index].set_title("own measure")
+        axes[1, index].set_xlabel("credibility level")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("coverage less level")
+    handles, labels = axes[1, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=len(labels))
+    figure.savefig(path, dpi=80)
+    plt.close(figure)
+
+
+def coverage_table(work, panels, columns, published, baseline, runs, change, picture, remarks=()):
     """Return the table; `change` is one of the published settings.
 
     `baseline` is (label, method of the study, how many times fewer runs it and DPVIm have).
@@ -31,8 +67,12 @@ def coverage_table(work, panels, columns, published, baseline, runs, change, rem
         windows = [published_methods(work, panel, tuple(WINDOWS), stage // fewer) for panel in panels]
         other = [published_methods(work, panel, changed, stage // 2, change) for panel in panels]
     found = [main | own for main, own in zip(found, windows, strict=True)]
-    for text, settings, count in ((method, {"method": method}, runs // fewer), ("default", {}, runs)):
-        own[text] = [of_study(study(work, panel, text, count, **settings)) for panel in panels]
+    for text, title, settings, count in (
+        (method, label, {"method": method}, runs // fewer),
+        ("default", "default of a trace", {}, runs),
+    ):
+        own[title] = [study(work, panel, text, count, **settings) for panel in panels]
+    draw(ROOT / "docs" / "images" / picture, columns, found, methods, own)
     rows = []
     for name in methods:
         rows.append((f"{NAMES[name]}, published", published[NAMES[name]]))
@@ -45,9 +85,10 @@ def coverage_table(work, panels, columns, published, baseline, runs, change, rem
             for text in list(WINDOWS)[1:]:
                 rows.append((f"{text}, code", [judged(panel[text], "code") for panel in found]))
     rows.append((f"{label}, published", published[label]))
-    for text, title in ((method, "here, own"), ("default", "**the default of a trace**, own")):
-        rows += [(title, [cells[0] for cells in own[text]]), ("intervals", [cells[1] for cells in own[text]])]
+    for text, title in ((label, "here, own"), ("default of a trace", "**the default of a trace**, own")):
+        cells = [of_study(result) for result in own[text]]
+        rows += [(title, [cell[0] for cell in cells]), ("intervals", [cell[1] for cell in cells])]
     done = min(len(panel["exact"]["own"]) for panel in found)
     mean, spread = floor(done)
     texts = [text.format(runs=done, floor=mean, spread=spread) for text in REMARKS]
-    return Table(columns, rows, [*texts, *remarks])
+    return Table(columns, rows, [*texts, *remarks], [f"images/{picture}"])

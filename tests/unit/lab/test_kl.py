@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpinfer.lab.comparison.divergence import (
+from dpinfer.lab.comparison import (
     clipped_divergence,
     divergence_bound,
     expected_divergence,

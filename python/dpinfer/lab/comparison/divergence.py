@@ -9,6 +9,14 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_float_array, check_integer, check_interval
 
+__all__ = [
+    "ExpectedDivergence",
+    "clipped_divergence",
+    "divergence_bound",
+    "expected_divergence",
+    "gaussian_divergence",
+]
+
 
 def gaussian_divergence(
     eta_q: npt.ArrayLike, precision_q: npt.ArrayLike, eta_p: npt.ArrayLike, precision_p: npt.ArrayLike

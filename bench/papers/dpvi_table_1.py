@@ -12,7 +12,7 @@ PUBLISHED = {
     "DPVIm": ("0.038 ± 0.005", "0.044 ± 0.004", "0.251 ± 0.011"),
 }
 REMARKS = (
-    "Naive: reproduced in the published measure; in ours, whose references follow the method's own mean, it is far worse.",
+    "Naive: reproduced in the published measure; in ours, whose references follow the method's own mean, far worse.",
     "NA-DPVI: reproduced in the published measure for Beta–Bernoulli and Dirichlet–Categorical. Gamma–Exponential's "
     "published start lies four units below the prior's mean, and intervals miss the truth; started at the prior's mean "
     "it comes near the published row.",
@@ -26,6 +26,5 @@ def measure(work):
     """Run every method on the same simulated runs."""
     columns = ["Gamma–Exponential", "Beta–Bernoulli", "Dirichlet–Categorical"]
     baseline = ("Bernstein–Sheldon", "bernstein-sheldon", 1)
-    return coverage_table(
-        work, PANELS, columns, PUBLISHED, baseline, work.size(500, 20), START, "papers-table-1.png", REMARKS
-    )
+    runs = work.size(500, 20)
+    return coverage_table(work, PANELS, columns, PUBLISHED, baseline, runs, START, "papers-table-1.png", REMARKS)

@@ -16,8 +16,8 @@ REMARKS = (
     "NA-DPVI: one distance decides in the published measure, that of the widest coordinate. A comment in the published "
     "code has a quarter of loc's rate for higher epsilon, but not for Laplace.",
     "Naive: the published measure lets the noise variance decide alone; in ours no interval ever holds the truth.",
-    "DPVIm: 0.584 means that no region ever held the truth, at any level. Without the iterates' variance that is so here; "
-    "with it no window gives it.",
+    "DPVIm: 0.584 means that no region ever held the truth, at any level. Without the iterates' variance that is so "
+    "here; with it no window gives it.",
     "Gibbs-SS-Noisy: the published row has noise and moments that are not private (docs/derivations/baselines.md); "
     "with private ones its intervals hold nothing.",
 )
@@ -27,6 +27,5 @@ def measure(work):
     """Run every method on the same simulated runs."""
     columns = [f"ε = {epsilon:g}" for _, epsilon in PANELS]
     baseline = ("Gibbs-SS-Noisy", "gibbs-ss-noisy", 10)
-    return coverage_table(
-        work, PANELS, columns, PUBLISHED, baseline, work.size(500, 20), SLOW, "papers-table-2.png", REMARKS
-    )
+    runs = work.size(500, 20)
+    return coverage_table(work, PANELS, columns, PUBLISHED, baseline, runs, SLOW, "papers-table-2.png", REMARKS)

@@ -13,7 +13,7 @@ from dpinfer._validate import known_shape
 from dpinfer.mechanism.sources.row_source import Records
 
 TRIAL_ROWS = 8  # made up, each alone and all together: time
-_WIDTHS = (None, *range(1, 65))  # of rows whose width nobody states: None is a row of one number
+_WIDTHS = (None, *range(1, 65))  # of rows whose width nobody states, None for a row of one number; not tuned: time
 _REPEATS = 3  # of each law of rows: time
 
 

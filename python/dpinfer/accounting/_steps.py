@@ -134,6 +134,8 @@ def split_failure(steps: Mapping[Step, int]) -> tuple[dict[Step, int], float]:
 def _split(steps: Mapping[Step, int], kind: StepKind) -> tuple[dict[Step, int], float]:
     rest = {step: count for step, count in steps.items() if step.kind is not kind}
     chosen = {step: count for step, count in steps.items() if step.kind is kind}
+    if not chosen:
+        return rest, 0.0
     return rest, at_least(sum((decimal_of(step.shift) * count for step, count in chosen.items()), Fraction(0)))
 
 

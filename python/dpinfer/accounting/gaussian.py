@@ -42,6 +42,7 @@ def bisected(
 _UNIT = 2.0**-53  # unit roundoff of double precision
 _SLACK = 16.0  # units of roundoff granted to log_ndtr, which is accurate to a few in the last place
 _MAX_EPSILON = 1e12  # a larger epsilon counts as infinite
+_LARGEST_EXPONENT = 700.0  # exp(700) is within the range of doubles
 
 
 def gaussian_delta(
@@ -118,8 +119,11 @@ def pure_mu(
     >>> round(pure_mu(0.1), 4)
     0.1253
     """
-    from scipy.special import ndtri
+    from scipy.special import ndtri, ndtri_exp
 
-    corner = float(ndtri(1.0 / (1.0 + math.exp(min(epsilon, 700.0)))))
+    if epsilon > _LARGEST_EXPONENT:
+        # 1 / (1 + e**epsilon) is above e**-(epsilon + 1): the mu of the latter is larger.
+        return -2.0 * float(ndtri_exp(-(epsilon + 1.0))) * (1.0 + 1e-9)
+    corner = float(ndtri(1.0 / (1.0 + math.exp(epsilon))))
     # Rounding moves the corner by a few units at one half, for any epsilon.
     return -2.0 * corner * (1.0 + 1e-12) + 1e-15

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 from dpinfer._surroundings import ProgressCallback
 from dpinfer._validate import check_choice, check_integer, check_interval, check_type
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan, PureEvent, as_adjacency
+from dpinfer.accounting.decimals import check_epsilon
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
 from dpinfer.mechanism import Clusters, NewtonPlan, Units
 from dpinfer.mechanism.noise_keys import RandomSource
@@ -57,7 +58,7 @@ class Target:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        put(self, "epsilon", check_interval("epsilon", self.epsilon, 0.0))
+        put(self, "epsilon", check_epsilon("epsilon", self.epsilon))
         put(self, "delta", check_interval("delta", self.delta, 0.0, 1.0, low_open=False))
         put(self, "n_records", check_integer("n_records", self.n_records, 1, 2**31))
         put(self, "adjacency", as_adjacency(self.adjacency))
@@ -117,7 +118,7 @@ class StatisticPlan:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "StatisticPlan":
         """Rebuild from the result of :meth:`to_dict`."""
-        return cls(check_interval("epsilon", data["epsilon"], 0.0), as_adjacency(data["adjacency"]))
+        return cls(check_epsilon("epsilon", data["epsilon"]), as_adjacency(data["adjacency"]))
 
 
 MechanismPlan: TypeAlias = NewtonPlan | PrivacyPlan | StatisticPlan

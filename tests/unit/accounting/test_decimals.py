@@ -159,6 +159,10 @@ def test_an_epsilon_beyond_all_noise_is_refused_by_name(epsilon, account):
         lambda: dpi.run_statistic(
             dpi.models.BetaBernoulli(1, 1), [1.0], epsilon=epsilon, n_records=1, ledger=spent
         ),
+        lambda: dpi.fit(
+            dpi.models.BetaBernoulli(1, 1), [1.0], epsilon=epsilon, delta=0.0, n_records=1, ledger=spent,
+            method="statistic",
+        ),
     )  # fmt: skip
     for call in calls:
         with pytest.raises(ValueError, match="epsilon"):

@@ -113,3 +113,14 @@ def test_a_law_on_the_grid_is_not_made_up():
         pld_epsilon(steps, 1e-6)
     with pytest.raises(UnsupportedEventError):
         pld_delta(steps, 1.0)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 30.0, 600.0, 699.9, 700.1, 3000.0, 1e4, 1e6, 1e12])
+@pytest.mark.parametrize("count", [1, 3])
+def test_no_pure_guarantee_is_stated_better_than_randomised_response(epsilon, count):
+    """Which says the truth `count` times with probability at least 1 - count e**-epsilon, with a loss of their sum."""
+    told = 1.0 - min(0.7, count * math.exp(-min(epsilon, 700.0)))
+    if count == 1 or epsilon >= 30.0:
+        least = count * epsilon + math.log1p(-1e-6 / told)
+        event = SelfComposed(PureEvent(epsilon, "add_remove"), count)
+        assert account(event, delta=1e-6).epsilon >= least * (1.0 - 1e-15)

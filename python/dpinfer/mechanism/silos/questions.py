@@ -7,7 +7,7 @@ the bound of a record nor whether the site answers (docs/derivations/silos.md, "
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from dpinfer.mechanism.newton.plan import NewtonPlan, check_model, check_phases,
 from dpinfer.mechanism.silos.messages import unpack
 from dpinfer.models import OwnModel, PersonModel
 
-Kind = type[Any] | tuple[type[Any], type[Any]]  # a query, or a query of the scores of another
+Kind = tuple[type[Any], ...]  # a query; and behind it that of whose scores it is
 
 _MOST_COLUMNS = 1  # numbers beside a response at a site: its weight; format
 
@@ -39,53 +39,54 @@ def check_task(model: Any, plan: NewtonPlan) -> None:
     check_phases(plan, phases_of(model, plan.target))
 
 
-def kinds_of(model: Any, target: str) -> Mapping[str, Kind]:
-    """Return the kind of query of each phase."""
+def kinds_of(model: Any, target: str) -> Mapping[str, tuple[Kind, ...]]:
+    """Return the kinds of queries of each phase."""
     if isinstance(model, OwnModel):
-        steps = own_rows.CentredScores if model.has_sampler else own_clipped_model.ClippedScores
+        steps: Kind = (own_rows.CentredScores if model.has_sampler else own_clipped_model.ClippedScores,)
         if target == "model":
-            return dict.fromkeys(("localise", "slope", "measure"), steps)
+            return dict.fromkeys(("localise", "slope", "measure"), (steps,))
         scores, curvatures = own_population.OwnScores, own_population.OwnCurvatures
         return {
-            "localise": steps,
-            "lengths": (joint.UnitSizes, curvatures),
-            "bread": curvatures,
-            "sizes": (joint.UnitSizes, scores),
-            "measure": scores,
-            "meat": (joint.UnitProducts, scores),
+            "localise": (steps,),
+            "lengths": ((joint.UnitSizes, curvatures),),
+            "bread": ((curvatures,),),
+            "sizes": ((joint.UnitSizes, scores),),
+            "measure": ((scores,),),
+            "meat": ((joint.UnitProducts, scores),),
         }
     linear = model.residual_link is None
-    kinds: dict[str, Kind] = {
-        "scale": contributions.LogScaleCounts,
-        "means": contributions.FeatureMeans,
-        "geometry": contributions.SecondMoments,
-        "localise": contributions.RobustScores if linear else contributions.ClippedScores,
-        "slope": contributions.ClippedCurvatures,
+    steps = (contributions.RobustScores if linear else contributions.ClippedScores,)
+    kinds: dict[str, tuple[Kind, ...]] = {
+        "scale": ((contributions.LogScaleCounts,),),
+        "means": ((contributions.FeatureMeans,),),
+        "geometry": ((contributions.SecondMoments,),),
+        "localise": (steps,),
+        "measure": (steps,),
+        "slope": ((contributions.ClippedCurvatures,),),
     }
     if target == "model":
-        return kinds | {"measure": kinds["localise"]}
+        return kinds
+    sizes, scores_kind, curved = (joint.Sizes,), (joint.JointScores,), (joint.Curvatures,)
     return kinds | {
-        "localise": joint.JointScores if linear else contributions.ClippedScores,
-        "rare": contributions.SecondMoments,
-        "lengths": joint.Sizes,
-        "bread": joint.Curvatures,
-        "sizes": joint.Sizes,
-        "measure": joint.JointScores,
-        "meat": joint.ScoreProducts,
+        "localise": (scores_kind if linear else steps,),
+        "rare": ((contributions.SecondMoments,),),
+        **dict.fromkeys(("reach", "lengths", "sizes"), (sizes,)),
+        **dict.fromkeys(("frame", "bread"), (curved,)),
+        "approach": (scores_kind, curved),
+        "measure": (scores_kind,),
+        "meat": ((joint.ScoreProducts,),),
     }
 
 
-def asked_of_model(query: bytes, model: Any, kind: Kind, most_numbers: int) -> Query:
-    """Return the query of a message, of this kind, of at most so many numbers, and one that can be summed.
+def asked_of_model(query: bytes, model: Any, kinds: Sequence[Kind], most_numbers: int) -> Query:
+    """Return the query of a message, of one of these kinds, of at most so many numbers, and one that can be summed.
 
     Raises SiloError if it is none.
     """
     asked: Any = unpack(query, model).fields.get("query")
-    wanted = kind if isinstance(kind, tuple) else (kind,)
-    given = [type(asked), *([type(asked.scores)] if len(wanted) == 2 and hasattr(asked, "scores") else [])]
-    if tuple(given) != wanted:
+    own = getattr(asked, "scores", asked)
+    if ((type(asked), type(own)) if own is not asked else (type(asked),)) not in kinds:
         raise SiloError("a pass must ask the sum of its phase")
-    own = asked.scores if len(wanted) == 2 else asked
     if isinstance(own, own_rows.OwnQuery) and own.model is not model:
         raise SiloError("a pass must ask of the session's model")
     try:

@@ -151,8 +151,8 @@ class _NewtonWork(Work):
             self._records = open_records(self._model, X, y, self.adjacency, n_threads=self._n_threads)
 
     def question(self, index: int, query: bytes, terms: Terms) -> Query:
-        kind = kinds_of(self._model, self._plan.target)[self._plan.phases[index]]
-        asked = asked_of_model(query, self._model, kind, MAX_NUMBERS // terms.n_sites)
+        kinds = kinds_of(self._model, self._plan.target).get(self._plan.phases[index], ())
+        asked = asked_of_model(query, self._model, kinds, MAX_NUMBERS // terms.n_sites)
         share_stddev(asked, self._plan.noise_multipliers[index], terms.noise_shares)
         return asked
 

@@ -9,13 +9,14 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_choice
 from dpinfer.formulas.coefficients import CoefficientTable, ends_of
-from dpinfer.formulas.columns import reference_values
 from dpinfer.formulas.design import Design
 from dpinfer.formulas.factors import Values, category_labels
 from dpinfer.formulas.records import predictors
+from dpinfer.formulas.sample_points import sample_points
 from dpinfer.inference import Posterior
 from dpinfer.inference.posterior.predictive import CHUNK_CELLS, draw_records
 from dpinfer.models import MultinomialRegression
+from dpinfer.release import Release
 from dpinfer.tabular import ContinuousColumn
 
 IntArray = npt.NDArray[np.intp]
@@ -23,7 +24,6 @@ IntArray = npt.NDArray[np.intp]
 DRAWS, SEED = 2000, 0  # Monte Carlo error 1.6% of a standard deviation (1 / sqrt(2 * 2000)); the seed is arbitrary
 INTERVALS = ("mean", "response")  # of the expected response, and of a new one
 _EFFECT_STEP = 1e-4  # of the public range of a column
-_EFFECT_POINTS = 512  # points of the average: its time is proportional to them
 
 
 def predicted_mean(design: Design, posterior: Posterior, values: Values) -> tuple[FloatArray, FloatArray]:
@@ -64,17 +64,19 @@ def predicted_interval(
     return found
 
 
-def marginal_effects(design: Design, posterior: Posterior, new_data: Any, level: float) -> CoefficientTable:
+def marginal_effects(
+    design: Design, posterior: Posterior, release: Release, new_data: Any, level: float
+) -> CoefficientTable:
     """Return average marginal effects; see :meth:`RegressionFit.marginal_effects`."""
     if new_data is None:
-        every = reference_values(design.schema, design.predictor_columns)
-        values: Values = {name: column[:_EFFECT_POINTS] for name, column in every.items()}
+        values, matched = sample_points(design, release)
+        over = "average over the sample's released moments" if matched else "average over the schema's population"
     else:
-        values = complete_points(design, new_data)
+        values, over = complete_points(design, new_data), "average over new_data"
     theta = posterior.sample(DRAWS, seed=SEED, space="unconstrained")
     effects = _by_class(design, _effects(design, theta, values))
     ess = min(DRAWS, float(posterior.monte_carlo_error().effective_draws.min()))
-    return CoefficientTable.of_draws(effects, level, ess=ess)
+    return CoefficientTable.of_draws(effects, level, ess=ess, remarks=dict.fromkeys(effects, over))
 
 
 def moments_at(values: Values, draw: Callable[[Values], FloatArray]) -> tuple[FloatArray, FloatArray]:

@@ -237,16 +237,19 @@ class RegressionFit(FamiliarNames):
         Of a multinomial response they are those on the probability of each class, called ``class: column``.  They are
         from 2000 draws with a fixed seed.
 
-        **Privacy.** The average is over `new_data`: one over the private records would be a release of its own, without
-        noise.
+        By default the average is over public points that are weighted to have the means and second moments of the
+        sample, as the release holds them with noise: close to the sample average of other packages.  Skewness, and what
+        a release without second moments does not tell, are the schema's.  A remark says which average it is.
+
+        **Privacy.** Post-processing: one over the private records would be a release of its own, without noise.
 
         Parameters
         ----------
         new_data : data frame or mapping of columns, optional
-            Public points; by default 512 that follow from the schema (columns independent, as it declares them).
+            Other public points: a table of a survey, or one point for effects there ("at the mean").
         level : float in (0, 1)
         """
-        return marginal_effects(self.design, self.posterior, new_data, level)
+        return marginal_effects(self.design, self.posterior, self.release, new_data, level)
 
     def compare(self, without: str | Sequence[str]) -> ModelComparison:
         """Compare the regression with one without some terms, from this posterior alone: Bayes factor and Wald test.

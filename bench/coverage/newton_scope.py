@@ -124,7 +124,7 @@ def in_numbers(population: Population, run: Run, posterior: dpi.Posterior) -> di
         "width": ((high - low) / (NORMAL_WIDTH * np.sqrt(np.diag(run.covariance)))).tolist(),
         "z": ((posterior.mean[:d] - truth) / stddev).tolist(),
         "variance_covered": [bool(variance[0] < actual < variance[1])] if variance.size else [],
-        "warnings": sorted(name for name in found.warnings.split(", ") if name),
+        "warnings": sorted(found.warnings),
         "n_unresolved": found.n_unresolved,
         "checks": {"fit_pvalue": found.fit_pvalue, "prior_pvalue": found.prior_pvalue},
         "resolution": resolution(run.release).tolist(),

@@ -267,7 +267,7 @@ def run_cell(cell: Cell, runs: int, target: str) -> list[Fit]:
         found, d = posterior.diagnostics, release.n_coef
         low, high = posterior.quantile(np.array([0.05, 0.95]))[:, :d]
         covered = float(np.mean((low < wanted) & (wanted < high)))
-        warned = tuple(name for name in found.warnings.split(", ") if name)
+        warned = found.warnings
         fits.append(Fit(cell, warned, found.n_unresolved > 0, resolved, covered))
     return fits
 
@@ -300,7 +300,7 @@ def run_own_cell(cell: OwnCell, runs: int) -> list[Fit]:
         posterior = dpi.noise_aware_posterior(release, n_samples=300)
         low, high = posterior.quantile([0.05, 0.95], space="unconstrained")
         said = posterior.diagnostics
-        names = tuple(name for name in said.warnings.split(", ") if name)
+        names = said.warnings
         covered = float(np.mean((low < truth) & (truth < high)))
         fits.append(Fit(cell, names, said.curvature_shift is not None, np.nan, covered))
     return fits

@@ -335,7 +335,7 @@ def one_run(problem: Problem, target: str, index: int, told: bool = False) -> di
         **({"released": released(_Population(release, model)), "multiplier": plan.noise_multiplier} if told else {}),
         "variance": float(ends[0, -1] <= problem.variance <= ends[1, -1]) if cell.family == "gaussian" else math.nan,
         "score": float(np.median(interval_score(low, high, truth) / interval_score(*without, truth))),
-        "warnings": posterior.diagnostics.warnings,
+        "warnings": ", ".join(posterior.diagnostics.warnings),
         "information": posterior.diagnostics.information_pvalue,
     }
 

@@ -144,7 +144,7 @@ def run(name: str, epsilon: float, seed: int, folder: Path, arguments: argparse.
         off=np.abs(mean - exact) / error,
         widths=(high - low) / (2.0 * HALF_WIDTH * error),
         monte_carlo=float("nan" if diagnostics.mcse is None else np.max(diagnostics.mcse)),
-        doubts_scale="scale" in diagnostics.warnings.split(", "),
+        doubts_scale="scale" in diagnostics.warnings,
         seconds=seconds,
     )
 

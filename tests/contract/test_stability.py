@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import inspect
 import json
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -152,6 +153,19 @@ def read_of(path):
 @pytest.mark.parametrize("name", sorted(json.loads((FILES / "expected.json").read_text(encoding="utf-8"))))
 def test_files_of_every_version_are_read(name):
     assert read_of(FILES / name) == json.loads((FILES / "expected.json").read_text(encoding="utf-8"))[name]
+
+
+@pytest.mark.parametrize(
+    "name", ["people-2.release", "own-newton-2.release", "clusters-2.release", "population-2.release"]
+)
+def test_files_of_runs_have_a_posterior(name):
+    """Some have far more noise than records: the posterior is then about the prior, and finite."""
+    release = dpi.load_release(FILES / name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        posterior = dpi.noise_aware_posterior(release)
+    assert np.all(np.isfinite(posterior.mean))
+    assert np.all(posterior.stddev > 0.0)
 
 
 def test_every_format_of_this_version_has_a_file():

@@ -15,6 +15,7 @@ from dpinfer.cli.arguments import EXIT_DONE, UsageError, integer, interval, posi
 from dpinfer.cli.output import output_folder
 from dpinfer.cli.pictures import draw_picture
 from dpinfer.cli.pipeline import logistic_on_columns
+from dpinfer.fitting import plan_fit
 from dpinfer.models import (
     BetaBernoulli,
     DirichletCategorical,
@@ -32,7 +33,12 @@ _CONJUGATE: dict[str, Callable[[], Model]] = {
     "dirichlet-categorical": DirichletCategorical,
 }
 _MODELS = ("logistic", "linear", *_CONJUGATE)
+_OF_TRACES = {
+    "recipe": "auto", "hessian": "auto", "sample_rate": None, "steps": None, "max_grad_norm": None, "curvature": None,
+    "pilot": None, "simulations": 4, "seed": 0, "out": None,
+}  # fmt: skip
 _PICTURE_BYTES = 2**20  # room for the plan's picture and table
+_FIT_PRIOR_SCALE = 2.5  # of a regression with a link, as in `dpinfer fit`
 _FEATURES = 10  # an example's size where the user gives none
 _EPSILONS = (0.1, 0.3, 1.0, 3.0)  # of the picture: the grid of the documentation
 
@@ -55,6 +61,11 @@ def add_parser(verbs: Any) -> None:
         type=Path,
         metavar="SCHEMA.toml",
         help="schema with the features of a logistic regression, as in `dpinfer fit`, instead of --n-features",
+    )
+    add(
+        "--method",
+        choices=("auto", "newton", "statistic", "dpvi"),
+        help="method, as in `dpinfer fit` (default: auto, or dpvi with an option of the gradient trace)",
     )
     add("--prior-scale", type=positive, metavar="S", help="prior sd of a regression's weights (default: the model's)")
     add(
@@ -88,7 +99,13 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Predict, print and, with ``--out``, write."""
-    model = _model(args)
+    given = [option for option, default in _OF_TRACES.items() if getattr(args, option) != default]
+    of_traces = (args.method or ("dpvi" if given else "auto")) == "dpvi"
+    model = _model(args, 1.0 if of_traces or args.model == "linear" else _FIT_PRIOR_SCALE)
+    if not of_traces:
+        if given:
+            raise UsageError(f"--{given[0].replace('_', '-')} belongs to --method dpvi, the gradient trace")
+        return _of_a_fit(model, args)
     options: dict[str, Any] = {
         "target_delta": args.delta,
         "recipe": args.recipe,
@@ -120,18 +137,29 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _model(args: argparse.Namespace) -> Model:
+def _of_a_fit(model: Model, args: argparse.Namespace) -> int:
+    """Predict for the method that a fit with the same numbers runs."""
+    with public_arguments():
+        terms = {"epsilon": args.epsilon, "delta": args.delta, "n_records": args.n_records}
+        plan = plan_fit(model, method=args.method or "auto", **terms)
+    text = (
+        json.dumps(plan.to_dict(), indent=1) if args.json else f"{plan.choice}\n\n`dpinfer fit` runs {plan.method!r}."
+    )
+    sys.stdout.write(terminal_text(text) + "\n")
+    return EXIT_DONE
+
+
+def _model(args: argparse.Namespace, prior_scale: float) -> Model:
     if args.schema is not None:
         if args.model != "logistic" or args.n_features is not None:
             raise UsageError("--schema is for --model logistic, and replaces --n-features: leave one of them out")
-        return logistic_on_columns(Schema.load(args.schema), 1.0 if args.prior_scale is None else args.prior_scale)
+        return logistic_on_columns(Schema.load(args.schema), args.prior_scale or prior_scale)
     if args.model in _CONJUGATE:
         if args.n_features is not None or args.prior_scale is not None:
             raise UsageError(f"--n-features and --prior-scale are for regressions, not for --model {args.model}")
         return _CONJUGATE[args.model]()
-    scale = {} if args.prior_scale is None else {"prior_scale": args.prior_scale}
     kind = LinearRegression if args.model == "linear" else LogisticRegression
-    return kind(args.n_features or _FEATURES, fit_intercept=True, **scale)
+    return kind(args.n_features or _FEATURES, fit_intercept=True, prior_scale=args.prior_scale or prior_scale)
 
 
 def _pilot(path: Path | None) -> np.ndarray[Any, np.dtype[np.float64]] | None:

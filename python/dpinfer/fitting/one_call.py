@@ -315,7 +315,7 @@ def _with_posterior(plan: FitPlan, release: Release, request: PosteriorRequest, 
         )
         raise
     if inferred is not None:
-        failed = inferred.diagnostics.warnings or "none"
+        failed = ", ".join(inferred.diagnostics.warnings) or "none"
         note("posterior: %d parameters, checks that fail: %s", len(inferred.names), failed)
     result = Fit(plan=plan, release=release, maybe_posterior=inferred, failure=failure)
     if folder is not None:

@@ -101,6 +101,7 @@ class ReportContent:
     pictures: Mapping[str, Picture] = field(default_factory=dict)  # of the calibration, and of a gradient trace
     columns: str = ""  # HTML of a section on the columns of the table
     release_name: str = "fit.release"  # the file of the release
+    in_folder: bool = False  # whether rows are in units that the release does not have, but the saved regression
     in_units: Callable[[str], str] = str  # from a text in the model's units to one in the reader's
 
 
@@ -132,7 +133,7 @@ def render(content: ReportContent) -> str:
         _section(_run(content)),
         "" if plan is None else _section(_choice(plan)),
         _section(f'<div class="scroll">{content.columns}</div>') if content.columns else "",
-        _section(_reuse(content.release_name)),
+        _section(_reuse(content)),
     ]
     return page(title, parts)
 
@@ -332,13 +333,20 @@ def _calibration(content: ReportContent) -> str:
     )
 
 
-def _reuse(release_name: str) -> str:
-    code = (
-        "import dpinfer as dpi\n\n"
-        f"release = dpi.load_release({json.dumps(release_name)})\n"
-        "posterior = dpi.noise_aware_posterior(release)\n"
-        "posterior.summary()"
-    )
+def _reuse(content: ReportContent) -> str:
+    if content.in_folder:
+        code = (
+            "import dpinfer as dpi\n\n"
+            'fit = dpi.load_regression("FOLDER")  # that fit.save or path= wrote: coefficients in the table\'s units\n'
+            "fit.summary()"
+        )
+    else:
+        code = (
+            "import dpinfer as dpi\n\n"
+            f"release = dpi.load_release({json.dumps(content.release_name)})\n"
+            "posterior = dpi.noise_aware_posterior(release)\n"
+            "posterior.summary()"
+        )
     return (
         "<h2>Use it again</h2><p>The release can be analysed again by anyone, in any way, at no further cost "
         f"to privacy:</p><pre>{_text(code)}</pre>"

@@ -371,6 +371,7 @@ class RegressionFit(FamiliarNames):
             scale="coefficients for a change of one public standard deviation of the column",
             level=level,
             columns=columns_section(self.design),
+            in_folder=True,
             in_units=partial(in_table_units, self.design),
         )
 

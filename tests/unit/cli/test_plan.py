@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import dpinfer as dpi
 from dpinfer.cli.main import main
 
 QUICK = ["--sample-rate", "0.1", "--steps", "1000"]
@@ -54,6 +55,23 @@ def test_takes_the_features_of_a_schema(tmp_path, capsys):
     assert "a=y" in capsys.readouterr().out
     assert main([*arguments, "--n-features", "3"]) == 2
     assert "replaces --n-features" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("model", "method"), [("logistic", "newton"), ("beta-bernoulli", "statistic")])
+def test_the_plan_is_of_the_method_that_a_fit_runs(model, method, capsys):
+    arguments = ["plan", "--n-records", "5000", "--epsilon", "1", "--model", model]
+    assert main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    own = {
+        "logistic": dpi.models.LogisticRegression(10, fit_intercept=True, prior_scale=2.5),
+        "beta-bernoulli": dpi.models.BetaBernoulli(),
+    }[model]
+    assert found == json.loads(json.dumps(dpi.plan_fit(own, epsilon=1.0, delta=1e-5, n_records=5000).to_dict()))
+    assert found["method"] == method
+    assert main(arguments) == 0
+    assert f"`dpinfer fit` runs {method!r}" in capsys.readouterr().out
+    assert main([*arguments, "--method", method, "--steps", "9"]) == 2
+    assert "--steps belongs to --method dpvi" in capsys.readouterr().err
 
 
 def test_refusals(capsys):

@@ -302,7 +302,7 @@ def test_far_responses_have_the_posterior_of_near_ones(epsilon):
                 random_source=InsecureRNG(seed),
             )
             posterior = dpi.noise_aware_posterior(release)
-            warned += posterior.diagnostics.warnings != ""
+            warned += posterior.diagnostics.warnings != ()
             assert np.max(posterior.diagnostics.mcse) < 0.05
             found.append(posterior)
         widths.append([np.diff(posterior.quantile(LEVELS), axis=0)[0] for posterior in found])
@@ -498,7 +498,7 @@ def test_a_release_that_fits_is_said_to():
             found, text = verdict_of(declared=declared, seed=seed)
             assert found.n_unresolved == 0
             fits = "No contradiction of scale, features, scores or prior was found" in text
-            plain += fits and found.warnings == "" and "target='population'" in text
+            plain += fits and found.warnings == () and "target='population'" in text
     assert plain > 2
 
 
@@ -540,8 +540,8 @@ def test_what_does_not_fit_is_named(name, wrong, words):
 
 
 def test_small_features_are_no_misfit_but_their_large_weights_are():
-    assert verdict_of(size=0.1, feature=0.1)[0].warnings == ""
-    assert verdict_of(size=3.0, feature=0.1)[0].warnings == "prior"
+    assert verdict_of(size=0.1, feature=0.1)[0].warnings == ()
+    assert verdict_of(size=3.0, feature=0.1)[0].warnings == ("prior",)
 
 
 def test_directions_that_are_not_told_from_zero_are_counted():

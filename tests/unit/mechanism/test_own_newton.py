@@ -347,7 +347,7 @@ def declared_wrongly():
         plan = dpi.plan_newton(model, target_epsilon=epsilon, target_delta=1e-5, n_records=n_records)
         release = dpi.run_newton(model, X, coding(y), plan=plan, n_records=n_records, random_source=InsecureRNG(1))
         posterior = dpi.noise_aware_posterior(release, n_samples=100)
-        return posterior.diagnostics.warnings.split(", "), str(posterior.summary())
+        return posterior.diagnostics.warnings, str(posterior.summary())
 
     return warned
 

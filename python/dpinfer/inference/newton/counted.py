@@ -165,10 +165,6 @@ def with_used_records(release: Kind, infer: Callable[[Kind], Posterior]) -> Post
     known = found.diagnostics
     told: dict[str, Any] = {"records_used": used.count, "records_noise": used.stddev, "records_declared": used.declared}
     if used.contradicts:
-        told["warnings"] = _with_name(known.warnings)
+        told["warnings"] = tuple(dict.fromkeys((*known.warnings, "n_records")))
         told["verdict"] = f"{known.verdict}  {used.warning[0].upper()}{used.warning[1:]}."
     return replace(found, diagnostics=replace(known, **told))
-
-
-def _with_name(names: str) -> str:
-    return ", ".join(dict.fromkeys(filter(None, [*names.split(", "), "n_records"])))

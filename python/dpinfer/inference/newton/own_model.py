@@ -103,7 +103,7 @@ def own_newton_posterior(
             n_steps_used=steps,
             mcse=error,
             verdict=verdict,
-            warnings=", ".join(checks.warnings),
+            warnings=tuple(checks.warnings),
             prior_pvalue=checks.prior_pvalue,
             fit_pvalue=None if math.isnan(checks.spread_pvalue) else checks.spread_pvalue,
             clipped_share=share,

@@ -22,6 +22,7 @@ EFFECT_PRIOR = ScalePrior(common.PRIORS.on_link, common.PRIORS.degrees)  # of sd
 NOT_TOLD = 1.645  # 5% of a normal law lies above: the likelihood ratio at the boundary is half zero, half chi-squared
 _DRAWS = 4  # of each normal law, in even steps: of the mixture there are four times as many as laws
 _NODES = 400  # of tau, from one end of its likelihood to the other: tolerance
+_LARGEST = 300.0  # logarithm of a variance: double precision
 _BEYOND = 8.0  # standard deviations of the likelihood: tolerance
 _NARROW = 1e-3  # spread that a drawn parameter has left, over that of its likelihood: next to nothing; tolerance
 _CANDIDATES, _AT_ONCE = (128, 4096), 2**18  # of a law, more where fewer than _DRAWS count; and in memory at once
@@ -113,7 +114,9 @@ def _one(
     """Draw log(tau**2 + ridge) for each normal law, and return the log Bayes factor against tau = 0."""
     stddev = np.sqrt(variance)
     far = np.maximum(mean + _BEYOND * stddev, np.log(model.ridge) + stddev)
-    near = mean - _BEYOND * stddev
+    # Beyond e**_LARGEST the prior has no mass to speak of, and squares of its square root leave the arithmetic's range.
+    far = np.minimum(far, _LARGEST)
+    near = np.minimum(mean - _BEYOND * stddev, far - 1.0)
     # Even steps near zero, and in log(tau) far out: a wide likelihood reaches over many powers of ten.
     unit = np.sqrt(model.ridge)
     least, most = (np.arcsinh(np.sqrt(np.maximum(np.exp(end) - model.ridge, 0.0)) / unit) for end in (near, far))

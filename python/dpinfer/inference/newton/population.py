@@ -429,7 +429,7 @@ def population_posterior(release: PopulationSums, request: OwnPopulationRequest)
             fit_pvalue=population.fit_pvalue,
             information_pvalue=None if population.information is None else population.information.pvalue,
             n_unresolved=population.n_unresolved,
-            warnings=", ".join(found),
+            warnings=tuple(found),
             verdict=verdict(population, found),
         ),
     )

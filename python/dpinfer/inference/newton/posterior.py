@@ -442,7 +442,7 @@ def _posterior(
             prior_pvalue=checks.prior_pvalue,
             fit_pvalue=checks.fit_pvalue,
             n_unresolved=checks.n_unresolved,
-            warnings=", ".join(checks.warnings),
+            warnings=tuple(checks.warnings),
             verdict=f"{words}\n{checks.verdict}",
         ),
     )

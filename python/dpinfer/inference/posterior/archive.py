@@ -52,7 +52,7 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
         }
     plain: dict[str, Any] = {}
     for name, value in posterior.diagnostics.to_dict().items():
-        if isinstance(value, (str, bool)):
+        if isinstance(value, (str, bool, tuple)):
             plain[name] = value
         else:
             arrays[f"diagnostics.{name}"] = np.asarray(value)

@@ -51,7 +51,7 @@ class PosteriorDiagnostics:
         p-value of White's comparison of robust and model-based covariances.
     n_unresolved : int, optional
         Directions of the features that the privacy noise hides.
-    warnings : str
+    warnings : tuple of str
         Names of the checks that fail.
     share_dropped : float, optional
         Share of the Hessian draws that were not positive definite.
@@ -108,7 +108,7 @@ class PosteriorDiagnostics:
     fit_pvalue: float | None = None
     information_pvalue: float | None = None
     n_unresolved: int | None = None
-    warnings: str = ""
+    warnings: tuple[str, ...] = ()
     share_dropped: float | None = None
     acceptance: float | None = None
     autocorrelation: FloatArray | None = None
@@ -127,6 +127,10 @@ class PosteriorDiagnostics:
     fallback: str = ""
 
     def __post_init__(self) -> None:
+        names: Any = self.warnings  # a text of names in files of earlier versions
+        object.__setattr__(
+            self, "warnings", tuple(filter(None, names.split(", ") if isinstance(names, str) else names))
+        )
         for name, value in self.to_dict().items():
             plain = value.item() if isinstance(value, np.generic) else value
             if isinstance(plain, np.ndarray):
@@ -143,10 +147,10 @@ class PosteriorDiagnostics:
         return f"Records: {used}, {self.records_declared} declared."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields by name: arrays, numbers and texts."""
+        """Return all fields by name: arrays, numbers, texts and the names of checks."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         present = {name: value for name, value in values.items() if value is not None}
-        return {name: value for name, value in present.items() if not isinstance(value, str) or value}
+        return {name: value for name, value in present.items() if not isinstance(value, (str, tuple)) or value}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), **self.to_dict()), ()
@@ -170,4 +174,4 @@ def in_words(value: Any) -> str:
         return f"median {np.median(finite):.4g}, from {finite.min():.4g} to {finite.max():.4g}"
     if isinstance(value, np.ndarray):
         return ", ".join(in_words(item) for item in value.ravel().tolist())
-    return str(value)
+    return ", ".join(value) if isinstance(value, tuple) else str(value)

@@ -257,7 +257,7 @@ def simulated_newton_posterior(
         diagnostics=PosteriorDiagnostics(
             n_steps_used=len(release.scores),
             verdict=f"{_WORDS.format(error=error)} {checks.verdict}",
-            warnings=", ".join(checks.warnings),
+            warnings=tuple(checks.warnings),
         ),
     )
 

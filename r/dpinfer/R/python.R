@@ -22,8 +22,9 @@ bridge <- function() {
     folder <- system.file("python", package = "dpinfer")
     state$bridge <- tryCatch(
       reticulate::import_from_path("dpinfer_bridge", path = folder, convert = TRUE),
-      error = function(error) refuse(paste("Python with dpinfer is not found: install it with",
-        "pip install 'dpinfer[formula]', and set RETICULATE_PYTHON to that Python before R starts"), "unavailable")
+      error = function(error) refuse(paste("Python with dpinfer is not found, or it has another version than this",
+        "package: install it with pip install 'dpinfer[formula]', and set RETICULATE_PYTHON to that Python before R",
+        "starts"), "unavailable")
     )
   }
   state$bridge

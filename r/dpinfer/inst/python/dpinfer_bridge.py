@@ -15,7 +15,7 @@ from dpinfer.formulas import MixedFit, PersonFit, RegressionFit
 from dpinfer.formulas.records import predictors
 from dpinfer.mechanism import Units
 from dpinfer.models import LinearRegression
-from dpinfer.release.newton.regression import PopulationSums
+from dpinfer.release import OwnPopulationRelease, PopulationRelease
 
 DRAWS = 4000
 
@@ -148,7 +148,7 @@ def described(found):
         "nobs": float(max(round(found.nobs), 0)),
         "records": found.posterior.diagnostics.records,
         "method": found.plan.method,
-        "target": "population" if isinstance(release, PopulationSums) else "model",
+        "target": "population" if isinstance(release, (PopulationRelease, OwnPopulationRelease)) else "model",
         "guarantee": str(release.guarantee),
         "epsilon": float(release.guarantee.epsilon),
         "delta": float(release.delta),

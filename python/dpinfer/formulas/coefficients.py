@@ -10,9 +10,10 @@ import numpy as np
 from dpinfer._arrays import FloatArray
 from dpinfer._validate import check_interval
 from dpinfer.fitting.report import cards
-from dpinfer.formulas.design import Design
+from dpinfer.formulas.design import COUNTS, Design
 from dpinfer.formulas.own_families import SIZE, OwnRegression
 from dpinfer.inference import Posterior
+from dpinfer.inference.newton.tuning import TUNING
 from dpinfer.inference.posterior.causes import DOMINATED, PRIOR_DOMINATES, causes
 from dpinfer.inference.posterior.monte_carlo import combine
 from dpinfer.inference.posterior.summary import RESIDUAL_SPREAD
@@ -20,6 +21,7 @@ from dpinfer.models import LinearRegression
 
 _DRAWS, _SEED = 16_384, 0  # Monte Carlo error below 1% of a standard deviation; the seed is arbitrary
 SIGMA = "sigma"
+FEW_EVENTS = "few events, or noise hides them: the prior has a part"  # a remark on a level
 NOT_TOLD_FROM_ZERO = "not told from zero"  # a remark on a standard deviation
 # Variance of a response's own noise on the scale of the link (Nakagawa and Schielzeth 2010), by family.
 LINK_VARIANCE = {"binomial": math.pi**2 / 3.0, "probit": 1.0}
@@ -195,7 +197,7 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
     sd = np.sqrt(np.einsum("ij,jk,ik->i", matrix, posterior.cov[:total, :total], matrix))
     quantiles = posterior.quantile(ends)[:, :total] * factor + shift
     mcse, ess = np.abs(factor) * errors.mean[:total], np.array(errors.effective_draws[:total])
-    _, *shares = causes(posterior)[:, :total]
+    records, *shares = causes(posterior)[:, :total]
     if combined.size:
         # An intercept, or levels that make it up: combinations of several weights.
         table = combine(posterior, _padded(matrix[combined], posterior), ends)
@@ -210,8 +212,23 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
     for name, row in spread.items():
         names, columns = (*names, name), [np.append(*pair) for pair in zip(columns, row, strict=True)]
     remarks = {SIGMA: RESIDUAL_SPREAD} if SIGMA in names else {}
+    remarks |= _few_events(design, sd[: len(records)], np.nan_to_num(records), np.nan_to_num(shares[1][: len(records)]))
     label = design.response.label
     return CoefficientTable.of_quantiles(names, columns, level, exp=exp, response=label, remarks=remarks)
+
+
+def _few_events(design: Design, sd: FloatArray, records: FloatArray, prior: FloatArray) -> dict[str, str]:
+    """Return remarks on levels whose effect rests on few events, or on so many that noise leaves to few, by name.
+
+    The variance of a log odds or rate of k events is about 1 / k.  A normal law is then not the likelihood's, and where
+    the prior has a part in it, the point at which curvatures were measured is not the likelihood's either.
+    """
+    if design.family not in ("binomial", *COUNTS):
+        return {}
+    worth = 1.0 / np.maximum(np.square(sd), 1e-300)
+    few = (worth < TUNING.few_events * records) | ((worth < TUNING.few_events) & (prior > TUNING.prior_counts))
+    names = [name for name, own in zip(design.model.names, few, strict=False) if own and "[T." in name]
+    return dict.fromkeys(names, FEW_EVENTS)
 
 
 def _spread(design: Design, posterior: Posterior, ends: FloatArray) -> dict[str, list[float]]:

@@ -15,6 +15,8 @@ from dpinfer.release import PopulationRelease
 def warnings(population: Any, prior_pvalue: float) -> dict[str, str]:
     """Return the warnings for users, by name."""
     found = declared_sizes(population.release) if isinstance(population.release, PopulationRelease) else {}
+    if getattr(population.model, "feature_moments", None) is not None:
+        found.pop("features", None)  # a schema's bounds give them: there is no feature_scale to declare
     sampling = math.sqrt(float(np.trace(population.meat[0])) / population.release.n_coef / population.release.n_records)
     values = np.linalg.eigvalsh(population.release.bread)
     noise = population.release.bread_stddev * math.sqrt(2.0 * population.release.n_coef)

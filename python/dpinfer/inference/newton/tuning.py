@@ -98,6 +98,11 @@ class Tuning:
     # determined: of the population's prior: variance of a weight over its prior's from where on the prior counts half;
     # 0.02 to 0.2; by hand: levels of 400 ones in 400 records have their prior, and likelihoods of three events have not
     determined: float = 0.1
+    # few_events, prior_counts: of a level of a yes/no response or of counts: events that a variance is worth, fewer of
+    # which are told beside its row, where sampling alone or with the prior's part makes it so; 5 to 15, 0.05 to 0.3; by
+    # hand: levels that differ from one with three events
+    few_events: float = 8.0
+    prior_counts: float = 0.1
     # pair_far, pair_ridge: a pair of effects of persons' binary responses, further than so many standard deviations
     # from zero, has a normal likelihood with so many times less ridge; 2 to 8 and 1 to 30; People (agree)
     pair_far: float = 4.0

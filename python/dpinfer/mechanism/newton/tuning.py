@@ -89,9 +89,9 @@ class PopulationTuning:
     clusters: float = 0.04
     strata: float = 0.04
     measure: tuple[float, ...] = (0.1, 0.2, 0.7)  # of what is left, to each measurement; 0.1 to 0.8; Responses
-    found: float = (
-        4.0  # without a scale: sampling errors within which steps begin; 2 to 8; by hand: noise moves no more
-    )
+    # found: without a scale: sampling errors within which steps begin, so that noise moves them no farther; 2 to 8; by
+    # hand
+    found: float = 4.0
     # frame, approach: without a scale: share of the bread's part that finds the coordinates, before it is measured near
     # the zero; and shares of what is left to the steps there and, in turn, breads between them, by the least noise
     # multiplier times weights over records that they are for; 0.2 to 0.6, 0.02 to 0.2; by hand

@@ -148,7 +148,8 @@ def intervals(found):
 def study(work, panel, label, runs, **settings):
     """Return the result of the library's own study of a method, with its runs kept in the work's folder."""
     name, epsilon = panel
-    folder = work.folder / f"{name}-{epsilon:g}-{label}"
+    # A study goes on only in the version that began it.
+    folder = work.folder / f"{name}-{epsilon:g}-{label}-{dpi.__version__}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     work.say(f"{name}-{epsilon:g}: {label}")
     return dpi.coverage_study(

@@ -7,6 +7,7 @@ from bench.papers._coverage import LEVELS, WINDOWS, floor, intervals, judged, of
 from bench.papers._frame import Table
 
 ROOT = Path(__file__).parents[2]
+COLORS = ("tab:blue", "tab:cyan", "tab:green", "tab:red", "tab:purple", "black")
 
 NAMES = {"exact": "NA-DPVI (NUTS)", "laplace": "NA-DPVI (Laplace)", "naive": "naive (last iterate)", "DPVIm": "DPVIm"}
 REMARKS = (
@@ -38,10 +39,10 @@ def draw(path, columns, found, methods, own):
                 curves |= {label: results[index].tarp.shares.T for label, results in own.items()}
             for label, shares in curves.items():
                 error = np.mean(np.asarray(shares)[..., None] < LEVELS, axis=0) - LEVELS
-                color = f"C{[*NAMES.values(), *own].index(label)}"
+                color = COLORS[[*NAMES.values(), *own].index(label)]
                 options = {"color": color, "linewidth": 1.1, "elinewidth": 0.7, "label": label}
                 axis.errorbar(LEVELS, error.mean(axis=0), error.std(axis=0), **options)
-        axes[0, index].set_title(f"{title}: the published measure")
+        axes[0, index].set_title(f"{title}\npublished measure")
         axes[1, index].set_title("own measure")
         axes[1, index].set_xlabel("credibility level")
     for axis in axes[:, 0]:

@@ -10,7 +10,7 @@ from dpinfer.lab.coverage.tarp_result import TarpResult, TarpVerdict, check_leve
 
 __all__ = ["TarpAccumulator", "TarpResult", "TarpVerdict", "check_tarp", "run_tarp", "tarp_from_shares"]
 
-_HALF_WIDTH = 4.0  # posterior standard deviations around the centre, NA-DPVI (2025), section 3.1 and appendix H.4
+_HALF_WIDTH = 4.0  # posterior standard deviations around the centre, as in NA-DPVI's published code (H.4 has none)
 _REFERENCES = ("centred", "uniform")
 
 

@@ -15,7 +15,7 @@ __all__ = ["RunStatistics", "reduce_chunk"]
 
 CountArray = npt.NDArray[np.uint32]
 
-_HALF_WIDTH = 4.0  # posterior standard deviations around the centre, NA-DPVI (2025), section 3.1 and appendix H.4
+_HALF_WIDTH = 4.0  # posterior standard deviations around the centre, as in NA-DPVI's published code (H.4 has none)
 
 
 @dataclass(frozen=True, eq=False)

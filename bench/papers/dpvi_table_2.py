@@ -26,6 +26,6 @@ REMARKS = (
 def measure(work):
     """Run every method on the same simulated runs."""
     columns = [f"ε = {epsilon:g}" for _, epsilon in PANELS]
-    baseline = ("Gibbs-SS-Noisy", "gibbs-ss-noisy", 10)
+    baseline = ("Gibbs-SS-Noisy", "gibbs-ss-noisy", 25)
     runs = work.size(500, 20)
     return coverage_table(work, PANELS, columns, PUBLISHED, baseline, runs, SLOW, "papers-table-2.png", REMARKS)

@@ -68,9 +68,10 @@ def noise_aware_posterior(
         All settings in one object, which can be checked before the mechanism runs; the arguments below change it.
     approximation : {"exact", "laplace", "simulated", "naive", "averaged"}
         "exact" integrates the trace model by quadrature, to about nine digits; "laplace" approximates the same
-        posterior (:func:`dpinfer.lab.comparison.sampled_posterior` samples it, for comparison).  "naive" is q at the
-        last iterate, "averaged" q at the mean of the iterates after the burn-in: both ignore the noise.  "simulated"
-        gives a posterior of any shape: it compares the mean score with simulations at each truth, for a `model` of
+        posterior by a Gaussian at its mode, with a diagonal Hessian, or a full one under flat priors
+        (:func:`dpinfer.lab.comparison.sampled_posterior` samples it, for comparison).  "naive" is q at the last
+        iterate, "averaged" q at the mean of the iterates after the burn-in: both ignore the noise.  "simulated" gives a
+        posterior of any shape: it compares the mean score with simulations at each truth, for a `model` of
         your own with a sampler, from aligned gradients or a private Newton run.
     hessian : {"auto", "diagonal", "full", "tied"}
         "auto" (default), for the "exact" posterior: "tied" for a Fisher-scaled run (recipe "tied"), "full" for a
@@ -79,7 +80,7 @@ def noise_aware_posterior(
         trace shows a correlation (false-positive rate 0.01): see Notes. "full" counts all correlations between the
         parameters, and integrates over the Hessian: by Hamiltonian Monte Carlo under the model's prior, by exact
         draws under flat priors.  "tied" sets the variational precision to the Hessian's diagonal (true at a
-        mean-field optimum), with one unknown per parameter.  Both need ``approximation="exact"``.
+        mean-field optimum), with one unknown per parameter; it needs ``approximation="exact"``.
     burn_in : "auto", float in [0, 1), or int
         First step used: found by a trend test (false-positive rate 0.01), a share of the steps, or a number of steps.
         For the tied posterior of a Fisher-scaled run "auto" is

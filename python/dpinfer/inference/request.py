@@ -339,7 +339,8 @@ class TraceRequest(OwnPopulationRequest):
             full = full or (facts.family == "full_rank" and self.approximation == "exact" and prior in ("auto", "weak"))
             hessian = "tied" if tied else "full" if full else "diagonal"
         if prior == "auto":
-            prior = "model" if hessian == "full" and facts.has_model_hessian else "weak"
+            under_model = hessian == "full" and facts.has_model_hessian and self.approximation != "laplace"
+            prior = "model" if under_model else "weak"
         return replace(self, hessian=hessian, prior=prior)
 
 
@@ -360,13 +361,13 @@ check_convergence, fallback, n_threads, sampler
 
     Examples
     --------
-    >>> request = PosteriorRequest(approximation="laplace", hessian="full")
+    >>> request = PosteriorRequest(approximation="laplace", hessian="tied")
     >>> from dpinfer.models import LogisticRegression
     >>> facts = ReleaseFacts.planned(LogisticRegression(2), n_steps=100, n_records=500, fisher_scaled=False)
     >>> request.check(facts)
     Traceback (most recent call last):
         ...
-    ValueError: approximation must be 'exact' with hessian='full', got 'laplace'
+    ValueError: approximation must be 'exact' with hessian='tied', got 'laplace'
     """
 
     method: InitVar[str | None] = None  # the name of `approximation` before 0.2

@@ -229,7 +229,7 @@ def test_it_repeats_with_its_seed_and_draws_jointly(regression):
     ("changes", "message"),
     [
         ({"hessian": "full", "prior": "empirical"}, "prior must be 'model' or 'weak'"),
-        ({"hessian": "full", "approximation": "laplace"}, "approximation must be 'exact'"),
+        ({"hessian": "full", "approximation": "laplace", "prior": "model"}, "approximation must be 'exact'"),
         ({"n_warmup": 10, "hessian": "diagonal"}, "n_warmup must not be given"),
     ],
 )

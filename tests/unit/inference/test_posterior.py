@@ -375,7 +375,7 @@ def test_arviz_missing_names_the_extra(posterior, monkeypatch):
         ({"n_warmup": 10}, ValueError, "n_warmup must not be given"),
         ({"hessian": "full", "n_samples": 0}, ValueError, "n_samples must be at least 1"),
         (
-            {"approximation": "laplace", "hessian": "full"},
+            {"approximation": "laplace", "hessian": "full", "prior": "model"},
             ValueError,
             "approximation must be 'exact' with hessian='full'",
         ),

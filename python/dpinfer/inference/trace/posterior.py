@@ -180,8 +180,10 @@ def check_trace_request(request: TraceRequest, facts: ReleaseFacts) -> None:
 
 def _check_combination(request: TraceRequest, facts: ReleaseFacts) -> None:
     hessian, prior = request.hessian, request.prior
-    if hessian != "diagonal" and request.approximation != "exact":
-        raise ValueError(f"approximation must be 'exact' with hessian={hessian!r}, got {request.approximation!r}")
+    by_laplace = request.approximation == "laplace" and hessian == "full" and prior == "weak"
+    if hessian != "diagonal" and request.approximation != "exact" and not by_laplace:
+        also = ", or 'laplace' with prior='weak'" if hessian == "full" else ""
+        raise ValueError(f"approximation must be 'exact' with hessian={hessian!r}{also}, got {request.approximation!r}")
     if hessian == "full" and prior == "model" and not facts.has_model_hessian:
         raise ValueError(
             "prior must be 'weak' with hessian='full' unless the release names a generalised linear model and "

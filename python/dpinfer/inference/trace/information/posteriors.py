@@ -14,6 +14,7 @@ from dpinfer.inference.trace.burn_in import BurnIn
 from dpinfer.inference.trace.checks import check_statistics
 from dpinfer.inference.trace.information import FullHessian
 from dpinfer.inference.trace.information.gram import GramTrace, gram_posterior
+from dpinfer.inference.trace.information.laplace import full_laplace
 from dpinfer.inference.trace.information.rows import full_hessian_posterior, row_regressions
 from dpinfer.inference.trace.information.under_model import NULL, InformationTrace, information_posterior
 from dpinfer.inference.trace.scales.fisher import FisherRun
@@ -90,22 +91,25 @@ def coupling_findings(
 
 
 def flat_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
-    """Regress every gradient coordinate on all positions, with flat priors, and draw from the result.
+    """Regress every gradient coordinate on all positions, with flat priors, and draw from the result or its Laplace.
 
     Raises NumericalError if the trace does not identify a full Hessian.
     """
     release, request = analysis.release, analysis.request
     rows = row_regressions(*analysis.steps(start.start), n_threads=request.threads)
-    result = full_hessian_posterior(
-        rows,
-        sample_rate=release.sample_rate,
-        n_params=release.n_params,
-        family=release.family,
-        aligned=release.gradient == "aligned",
-        extra_noise=bool(request.extra_noise),
-        n_draws=_FLAT_DRAWS if request.n_samples is None else request.n_samples,
-        seed=request.seed,
-    )
+    options: dict[str, Any] = {
+        "sample_rate": release.sample_rate,
+        "n_params": release.n_params,
+        "family": release.family,
+        "aligned": release.gradient == "aligned",
+        "extra_noise": bool(request.extra_noise),
+        "n_draws": _FLAT_DRAWS if request.n_samples is None else request.n_samples,
+        "seed": request.seed,
+    }
+    if request.approximation == "laplace":
+        result = full_laplace(rows, start.statistics.spread, **options)
+    else:
+        result = full_hessian_posterior(rows, **options)
     # The diagonals of the inverse Gram matrices: of one for all rows, or of each row's own.
     squares = np.sum(np.linalg.inv(rows.factor) ** 2, axis=1)
     variance = squares[0] if len(squares) == 1 else np.diag(squares)

@@ -35,7 +35,8 @@ class FullJoint:
     @property
     def lower(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """Rows and columns of V's entries."""
-        return np.nonzero(np.tri(self.spread.size))
+        rows, columns = np.nonzero(np.tri(self.spread.size))
+        return rows, columns
 
     def factor(self, v: FloatArray) -> FloatArray:
         """Return L, (..., k, k), for V (..., k (k + 1) / 2)."""

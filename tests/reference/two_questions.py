@@ -233,6 +233,70 @@ def _(one, other, folder):
     return pair(make, one, other)
 
 
+@named("method of a data class")
+def _(one, other, folder):
+    def make(at):
+        @dataclasses.dataclass(frozen=True)
+        class Below:
+            limit: float = one
+
+            def __post_init__(self):
+                object.__setattr__(self, "limit", at)
+
+            def __call__(self, rows):
+                return rows <= self.limit
+
+        made = Below()
+        object.__setattr__(made, "limit", one)
+        return lambda rows: rows <= (made == made and type(made)().limit)
+
+    return pair(make, one, other)
+
+
+@named("field of a data class")
+def _(one, other, folder):
+    @dataclasses.dataclass(frozen=True, order=True)
+    class Below:
+        limit: float
+
+        def __call__(self, rows):
+            return rows <= self.limit
+
+    return pair(Below, one, other)
+
+
+@named("comparison in a data class")
+def _(one, other, folder):
+    def make(low):
+        @dataclasses.dataclass(frozen=True)
+        class Limit:
+            at: float = one
+
+            def __eq__(self, another):
+                return low
+
+            __hash__ = None
+
+        pair_of = Limit(), Limit()
+        return lambda rows: rows <= (one if pair_of[0] == pair_of[1] else other)
+
+    return make(True), make(False), lambda which: None
+
+
+@named("fields that are compared")
+def _(one, other, folder):
+    def make(compared):
+        @dataclasses.dataclass(frozen=True)
+        class Limit:
+            at: float
+            name: str = dataclasses.field(default="a", compare=compared)
+
+        pair_of = Limit(one, "a"), Limit(one, "b")
+        return lambda rows: rows <= (other if pair_of[0] == pair_of[1] else one)
+
+    return make(True), make(False), lambda which: None
+
+
 @named("method of a tuple")
 def _(one, other, folder):
     def make(at):

@@ -85,7 +85,7 @@ class Uses(NamedTuple):
         elif step.opcode in dis.hasfree and name in held and step.opname != "LOAD_CLOSURE":
             self._follow(name, held[name], steps, place)
         elif (step.opcode in dis.hasname and step.opname not in _GLOBAL_INSTRUCTIONS) and (
-            name in UNREAD_ATTRIBUTES or (name.startswith("__") and name != "__init__")
+            name in UNREAD_ATTRIBUTES or (name.startswith("__") and name not in ("__init__", "__post_init__"))
         ):
             self.unread.append(f"the attribute {name}")
 

@@ -18,7 +18,7 @@ import types
 import weakref
 from abc import ABCMeta
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass
 from enum import Enum
 from typing import Any
 
@@ -38,7 +38,8 @@ _SIMPLE = (type(None), bool, int, float, complex, str, bytes, bytearray, np.ndar
 _UNUSED = (
     "__module__ __dict__ __weakref__ __doc__ __annotations__ __qualname__ __firstlineno__ __static_attributes__ "
     "__annotate__ __annotate_func__ __annotations_cache__ __conditional_annotations__ __dataclass_fields__ "
-    "__dataclass_params__ __match_args__ __orig_bases__ __parameters__ __type_params__ _abc_impl"
+    "__dataclass_params__ __match_args__ __orig_bases__ __parameters__ __type_params__ _abc_impl __abstractmethods__ "
+    "__repr__ __str__ __format__"
 )
 _NO_MEMBERS = frozenset(_UNUSED.split())
 # Members that give memory away, or that are called at no certain time.
@@ -239,7 +240,7 @@ class Reader:
             if len(value) > 1 and self._within:
                 self._note("a set, whose order differs between processes")
         elif is_dataclass(value) and not isinstance(value, type) and edition(_module(kind)):
-            named = ((field.name, getattr(value, field.name)) for field in fields(value))
+            named = ((each.name, getattr(value, each.name)) for each in fields(value))
             self._many(f"data {_name(kind)}", (part for item in named for part in item))
             self._check_kind(kind)
         elif isinstance(value, types.ModuleType):
@@ -318,7 +319,7 @@ class Reader:
             self.add(type(kind))
         for name in _UNREAD_MEMBERS & vars(kind).keys():
             self._note(f"a class with the method {name}")
-        made = {name: part for name, part in vars(kind).items() if name not in _NO_MEMBERS}
+        made = {name: part for name, part in vars(kind).items() if name not in _NO_MEMBERS} | _generated(kind)
         self._own_code("named", (_name(kind), known, (kind.__bases__, made)))
 
     def _add_instance(self, value: Any) -> None:
@@ -373,6 +374,30 @@ def _attributes(value: Any) -> tuple[Any, ...]:
     return (dict(own),) if own else ()
 
 
+def _generated(kind: type) -> dict[str, Any]:
+    """Return what stands for the methods that the library of Python wrote for a data class: the fields they are of."""
+    made = vars(kind).get("__dataclass_params__")
+    if made is None:
+        return {}
+    own = {each.name: each for each in fields(kind)}
+    named = ("default", "default_factory", "init", "repr", "hash", "compare", "kw_only")
+    options = [{name: getattr(each, name) for name in named} for each in own.values()]
+    listed = [(name, object, field(**part)) for name, part in zip(own, options, strict=True)]
+    flags = {name: getattr(made, name) for name in ("init", "repr", "eq", "order", "unsafe_hash", "frozen")}
+    try:
+        after = {"__post_init__": None} if hasattr(kind, "__post_init__") else {}  # which the written code calls
+        twin = vars(make_dataclass("Twin", listed, namespace=after, **flags))
+    except (TypeError, ValueError):
+        return {}
+    said = [{name: part for name, part in each.items() if part is not MISSING} for each in options]
+    return {
+        name: ("written by dataclass", list(own), said, flags)
+        for name, part in vars(kind).items()
+        if isinstance(part, types.FunctionType) and isinstance(twin.get(name), types.FunctionType)
+        if all(getattr(part.__code__, each) == getattr(twin[name].__code__, each) for each in _CODE_OF_OWN)
+    }
+
+
 def _computed(part: Any) -> bool:
     return isinstance(part, functools.cached_property)
 
@@ -424,6 +449,8 @@ def is_pure(function: Any) -> bool:
 def edition(module: str) -> str:
     """Return the version of an installed module; nothing for a user's own code, which is read."""
     top = module.partition(".")[0]
+    if top == "__main__":
+        return ""  # a program that is installed may run a user's code under its own name
     if top in sys.stdlib_module_names or top == "builtins":
         return sys.version
     if top == "dpinfer":

@@ -205,6 +205,41 @@ def test_an_own_model_that_is_read_whole_goes_on_and_no_other_takes_its_place(ru
     assert own_questions.sums_of(again) == own_questions.sums_of(whole)
 
 
+class Hostile:
+    """An object that raises whatever is asked of it, a property of each name."""
+
+    def __getattribute__(self, name):
+        raise RuntimeError(name)
+
+    def __reduce_ex__(self, protocol):
+        raise RuntimeError
+
+    def __call__(self, rows):
+        return rows <= 30.0
+
+
+class HostileMapping(dict):
+    def items(self):
+        raise RuntimeError
+
+
+HELD = {
+    "object": Hostile, "mapping": lambda: HostileMapping(a=1), "list": lambda: [Hostile()],
+    "value": lambda: {"a": Hostile()},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HELD)
+def test_code_that_cannot_even_be_looked_at_loses_no_run(kind, tmp_path):
+    held = HELD[kind]()
+    account = dpi.PrivacyLedger.create(tmp_path / "spent.ledger").add_dataset("people", budget=(0.5, 1e-5))
+    place = RunCheckpoint(tmp_path / "run")
+    first = ask(lambda rows, held=held: rows <= 30.0, place, ledger=account)
+    assert place.load().key == b""
+    assert np.array_equal(ask(lambda rows, held=held: rows <= 30.0, place, ledger=account), first)
+    assert not read_question(held).whole
+
+
 def library_models():
     models = dpi.models
     return (

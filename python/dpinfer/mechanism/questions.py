@@ -111,7 +111,15 @@ class Reader:
         self._arrays: list[Any] = []  # arrays in a user's code
 
     def add(self, value: Any) -> None:
-        """Write a value."""
+        """Write a value: one that raises when it is read is unreadable, for a run may be paid for."""
+        within = self._within, self._in_code, self._depth
+        try:
+            self._add(value)
+        except Exception:
+            self._within, self._in_code, self._depth = within
+            self._unreadable(value, f"an object of {_name(type(value))}, which raises when it is read")
+
+    def _add(self, value: Any) -> None:
         kind = type(value)
         if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind not in "OVT" and _plain_array(kind):
             self._leaf(f"array {value.dtype.str} {value.shape}", value.tobytes())

@@ -9,6 +9,7 @@ import shutil
 
 import numpy as np
 import pytest
+from tests.privacy.test_noise_keys import drawn
 from tests.reference import own_questions, question_mutants
 from tests.reference.two_questions import NAMES, wrapped
 
@@ -190,6 +191,22 @@ def test_an_own_model_that_cannot_be_read_does_not_go_on(run, kind, tmp_path):
     for model in (first, second):
         with pytest.warns(RepeatedSpendingWarning), pytest.raises(CheckpointError, match=r"can be read|differs in"):
             own_questions.RUNS[run](model, RunCheckpoint(copy, interval=0.0))
+
+
+@pytest.mark.parametrize("run", own_questions.RUNS)
+def test_an_own_model_whose_key_goes_on_whatever_was_read_is_found(run, tmp_path):
+    """The mutant: streams of noise that serve two sums, of the run and of the copy that asks something else."""
+    model, _, turn = own_questions.KINDS["file"](tmp_path)
+    path, copy = tmp_path / "run", tmp_path / "copy"
+    with question_mutants.keys_of_all():
+        with pytest.raises(own_questions.StopError):
+            own_questions.RUNS[run](model, RunCheckpoint(path, interval=0.0), stop=True)
+        shutil.copy(path, copy)
+        mine = drawn(lambda: own_questions.RUNS[run](model, RunCheckpoint(path)))
+        turn(1)
+        theirs = drawn(lambda: own_questions.RUNS[run](model, RunCheckpoint(copy)))
+    exact = {own.stream: own.exact for own in mine}
+    assert any(exact.get(own.stream, own.exact) != own.exact for own in theirs)
 
 
 @pytest.mark.parametrize("run", own_questions.RUNS)

@@ -108,7 +108,10 @@ def keys_of_all():
         question = read(*parts)
         return Question(question.digest, question.own)
 
-    with mock.patch("dpinfer.mechanism.bounded_sum.read_question", whole):
+    with (
+        mock.patch("dpinfer.mechanism.bounded_sum.read_question", whole),
+        mock.patch("dpinfer.mechanism.private_run.read_question", whole),
+    ):
         yield
 
 

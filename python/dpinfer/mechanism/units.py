@@ -19,6 +19,7 @@ from dpinfer.errors import RecordError
 
 _MOST_ROWS = 1e6  # noise grows in proportion: more are of no use; formula
 _MOST_DIGITS = 4000  # of a number as a name: Python writes no more than 4300; time
+_TOO_LARGE = 10**_MOST_DIGITS  # the first with more: formula
 _WHOLE = re.compile(rb"0|-?[1-9][0-9]*")  # the digits of a number, as Python writes them
 
 
@@ -100,15 +101,15 @@ def check_identities(ids: Any, n_rows: int) -> npt.NDArray[Any]:
     """
     units = np.array(ids, dtype=object) if is_listed(ids) else as_record_array("unit", ids)
     check_identity_layout(units, n_rows)
-    if units.dtype.kind in "iu" and np.can_cast(units.dtype, np.int64):
-        return units.astype(np.int64)
+    if units.dtype.kind in "iu":
+        return units.astype(np.int64 if np.can_cast(units.dtype, np.int64) else np.bytes_)
     # Each by itself: a type for all would follow from one.
     return np.array([_spelled(item) for item in units.tolist()], dtype=np.bytes_)
 
 
 def _spelled(item: Any) -> bytes:
     """Return a name as bytes; NumPy would drop a zero byte at its end, which UTF-8 can also write in two bytes."""
-    if isinstance(item, (int, np.integer)) and not isinstance(item, bool) and abs(int(item)) < 10**_MOST_DIGITS:
+    if isinstance(item, (int, np.integer)) and not isinstance(item, bool) and abs(int(item)) < _TOO_LARGE:
         return str(int(item)).encode()
     if not isinstance(item, (str, bytes)):
         raise RecordError(f"unit must be an array of integers of at most {_MOST_DIGITS} digits, or of strings")

@@ -1,7 +1,7 @@
 """Posteriors from the traces of DP-SEP: the last iterate, the average, the one that counts the noise; a network's."""
 
 import math
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, IndependentTheta, VarianceParts
 from dpinfer.inference.request import PLUG_INS, PlannedRelease, SiteRequest, model_of, parse_burn_in
-from dpinfer.models import BayesianNeuralNetwork, NetworkWeights, model_from_dict
+from dpinfer.inference.sites.mixtures import mixture_posterior
+from dpinfer.inference.sites.results import posterior_of_sites
+from dpinfer.models import BayesianNeuralNetwork, GaussianMixture, NetworkWeights, model_from_dict
 from dpinfer.release import NetworkRelease, SiteRelease
 from dpinfer.release.sites.trace import smat
 
@@ -69,22 +71,10 @@ def site_posterior(
     """
     if request.approximation != "exact":
         return _plug_in(release, request)
-    return _noise_aware(release, request, site_burn_in(release, request.burn_in))
-
-
-def posterior_of_sites(release: SiteRelease | NetworkRelease, request: SiteRequest, **results: Any) -> Posterior:
-    """Return the posterior with these results; everything else follows from the release and the request."""
-    return Posterior(
-        names=release.names,
-        method="sep",
-        approximation=request.approximation,
-        hessian="sites",
-        prior="weak",
-        optimum_names=release.names,
-        model=model_of(release, request.model),
-        guarantee=release.guarantee,
-        **results,
-    )
+    start, model = site_burn_in(release, request.burn_in), model_of(release, request.model)
+    if isinstance(model, GaussianMixture) and release.sites == "centred":
+        return mixture_posterior(release, model, request, start)
+    return _noise_aware(release, request, start)
 
 
 def _floor(precision: FloatArray, floor: float, *, isotropic: bool) -> FloatArray:

@@ -139,7 +139,7 @@ class RunOptions(TypedDict, total=False):
     survey_weights: SurveyWeights | None
 
 
-class FitOptions(TypedDict, total=False):
+class WeightOptions(TypedDict, total=False):
     """Further keyword arguments of ``fit``."""
 
     sample_weight: npt.ArrayLike | None
@@ -282,7 +282,7 @@ class PrivateEstimator(Estimator):
     def _checked_weights(self, options: Mapping[str, Any]) -> Any:
         """Return the weights of the records, not read, after refusing those without public facts, and these without."""
         for name in options:
-            if name not in FitOptions.__annotations__:
+            if name not in WeightOptions.__annotations__:
                 raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
         weights = options.get("sample_weight")
         if (weights is None) != (self.survey_weights is None):

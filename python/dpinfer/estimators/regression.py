@@ -13,7 +13,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer._types import refuse_array_type
 from dpinfer._validate import DeferredArray, check_float_array
 from dpinfer.accounting import Adjacency, LedgerAccount
-from dpinfer.estimators.private import RELEASED_WIDTH, FitOptions, PreparedRun, PrivateEstimator, RunOptions
+from dpinfer.estimators.private import RELEASED_WIDTH, PreparedRun, PrivateEstimator, RunOptions, WeightOptions
 from dpinfer.estimators.records import (
     PendingRecords,
     as_bounds,
@@ -54,7 +54,7 @@ class PlannedRegression(PrivateEstimator):
     def _records_of(self, X: Any, y: Any, made: PreparedRun) -> tuple[Any, Any]:
         """Return features and responses that a mechanism reads later."""
 
-    def fit(self, X: Any, y: Any, **options: Unpack[FitOptions]) -> Self:
+    def fit(self, X: Any, y: Any, **options: Unpack[WeightOptions]) -> Self:
         """Run the private mechanism on the records and compute the posterior from its release.
 
         **Privacy.** Reads the records; (epsilon, delta)-differentially private.  Each call, and each fit of a clone,

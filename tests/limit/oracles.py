@@ -13,6 +13,8 @@ from formulaic import model_matrix
 from scipy import special
 
 FLAT = 1e-9  # singular value of the columns over the largest: a direction that the records do not have
+EXACT = 1e-4  # of the model's variance, added where the robust one may be zero
+ALONE = 1e-2  # least of one less a leverage
 DRAWS = 40_000
 
 
@@ -32,8 +34,9 @@ class Fit:
         ``matrix / size == basis @ forth``.
     inner : (k,) array
         Estimates for the orthogonal columns.
-    information, scores : (k, k) arrays
-        Bread: minus the second derivative of the log-likelihood; and meat: the sum of products of scores.
+    information, scores, longer : (k, k) arrays
+        Bread: minus the second derivative of the log-likelihood; and meat: the sum of products of scores, as they are
+        (HC0), and divided by one less their record's leverage (HC3), which few records need.
     offset, weights : (N,) arrays
     """
 
@@ -45,6 +48,7 @@ class Fit:
     inner: np.ndarray
     information: np.ndarray
     scores: np.ndarray
+    longer: np.ndarray
     offset: np.ndarray
     weights: np.ndarray
 
@@ -56,16 +60,17 @@ class Fit:
     def covariance(self, *, robust=True):
         """Return the covariance of the coefficients, (d, d), along what is determined."""
         back = np.linalg.pinv(self.forth) / self.size[:, None]
-        return back @ self._inner_covariance(robust) @ back.T
+        return back @ self._inner_covariance(self.scores if robust else self.information) @ back.T
 
-    def _inner_covariance(self, robust):
+    def _inner_covariance(self, meat):
         bread = np.linalg.inv(self.information)
-        return bread @ self.scores @ bread if robust else bread
+        # A record that is alone in its cell has a score of zero: a variance of zero has no inverse.
+        return bread @ (meat + EXACT * self.information) @ bread
 
-    def with_prior(self, mean, precision, *, robust=True):
+    def with_prior(self, mean, precision, *, meat=None):
         """Return mean and covariance of the estimate's normal law times a normal prior, (d,) and (d, d)."""
         prior = precision / self.size[:, None] / self.size
-        said = self.forth.T @ np.linalg.inv(self._inner_covariance(robust))
+        said = self.forth.T @ np.linalg.inv(self._inner_covariance(self.scores if meat is None else meat))
         covariance = np.linalg.inv(said @ self.forth + prior)
         centre = covariance @ (said @ self.inner + prior @ (mean * self.size))
         return centre / self.size, covariance / self.size[:, None] / self.size
@@ -108,10 +113,13 @@ def ordinary(formula, data, response, family, *, weights=None, clusters=None, st
         inner = np.asarray(model.fit(maxiter=200, tol=1e-12).params)
     slope, curvature = derivatives(family, basis @ inner + added, y)
     level = float(np.sum(w * slope**2) / np.sum(w)) if family == "gaussian" else 1.0
-    scores = summed((w * slope)[:, None] * basis / level, clusters, strata)
+    alone = (w * slope)[:, None] * basis / level
     information = (basis * (w * curvature / level)[:, None]).T @ basis
-    inner, information, products = inner * unit, information / unit**2, scores.T @ scores / unit**2
-    return Fit(names, matrix, basis, size, forth, inner, information, products, offset, w)
+    leverage = np.einsum("ni,ni->n", basis @ np.linalg.pinv(information), basis) * w * curvature / level
+    scores = summed(alone, clusters, strata)
+    longer = summed(alone / np.maximum(1.0 - leverage, ALONE)[:, None], clusters, strata)
+    parts = (part / unit**2 for part in (information, scores.T @ scores, longer.T @ longer))
+    return Fit(names, matrix, basis, size, forth, inner * unit, *parts, offset, w)
 
 
 def derivatives(family, eta, y):

@@ -15,11 +15,11 @@ from tests.limit.tables import Dice, compare, random_table
 pytest.importorskip("formulaic", reason="formulas need the extra dpinfer[formula]")
 
 DEEP = int(os.environ.get("DPINFER_LIMIT_TABLES", "0"))  # how many tables, of each kind
-SHOWN = 20  # tables of each kind in the suite
+SHOWN = 15  # tables of each kind in the suite
 # What is not right yet, and why. A table that comes right must leave the list.
-CLIP = "the clip and the passes of the run"
-RED = dict.fromkeys((("factors", k) for k in (0, 3, 7, 8, 9, 10, 11, 12, 15, 17, 19)), CLIP)
-RED |= dict.fromkeys((("any", k) for k in (1, 2, 3, 4, 6, 9, 12, 14, 16, 17, 19)), CLIP)
+CLIP = "few events or records: the run's clips and passes, or no remark on the row"
+RED = dict.fromkeys((("factors", k) for k in (3, 7, 9, 12)), CLIP)
+RED |= dict.fromkeys((("any", k) for k in (1, 2, 3, 4, 8, 12, 14)), CLIP)
 
 
 class Drawn:
@@ -51,7 +51,7 @@ def wrong(table):
 @pytest.mark.parametrize("kind", ["factors", "any"])
 @pytest.mark.parametrize("number", range(SHOWN))
 def test_a_table_has_the_ordinary_fit(kind, number):
-    table = random_table(Dice([20261128, 1, number]), kind, 3000)
+    table = random_table(Dice([20261128, 1, number]), kind, 2000)
     found = wrong(table)
     if (kind, number) in RED:
         assert found, f"right now: take it from RED ({RED[kind, number]})"

@@ -173,17 +173,16 @@ COMBINATIONS = [
 
 @pytest.mark.parametrize(("name", "method", "recipe"), COMBINATIONS)
 def test_every_method_runs_with_every_recipe(name, method, recipe):
-    """Too few steps to be any good: a scale may underflow in what ignores the noise, and a posterior may not exist."""
-    # The diagonal posteriors of 24 hardly moving coordinates are slow and, with the empirical prior, may fail.
-    runs, epsilon = (2, 30.0) if name == "linear-regression" and recipe in ("plain", "paper") else (6, 1.0)
+    """Too few steps to be any good: a scale may underflow in what ignores the noise."""
+    # The diagonal posteriors of 24 hardly moving coordinates are slow.
+    runs, epsilon = (2, 1.0) if name == "linear-regression" and recipe in ("plain", "paper") else (6, 1.0)
     got = chunk(name, 0, runs, method=method, recipe=recipe, epsilon=epsilon)
     n = len(recipes.find(name).parameters)
     ok = ~got.failed
     plug_in = method in ("naive", "averaged", "dpvim")
     assert got.truth.shape == (runs, n)
     assert got.draws.shape == (20, runs, n)
-    if plug_in or recipe in ("tied", "aligned"):
-        assert ok.all()
+    assert ok.all()
     for field in ("centre", "scale", "pit", "width90"):
         assert np.all(np.isfinite(getattr(got, field)[ok])), field
         assert np.all(np.isnan(getattr(got, field)[~ok])), field

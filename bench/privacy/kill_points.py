@@ -1,10 +1,11 @@
 """Kill processes with SIGKILL at random moments: nothing lost, nothing half-written, nothing charged or drawn twice.
 
-Four kinds of victim, each killed again and again until it gets through:
+Five kinds of victim, each killed again and again until it gets through:
   fit    a private run with a ledger and a checkpoint, which then saves its release.  After every kill all three are
          whole, or absent.  In the end there is one release, with the bits of an undisturbed run (a fixed key takes the
          place of the system's), one charge, and no checkpoint.
   sep    the same for DP-SEP of a network.
+  sum    the same for a single release, by a contribution of one's own.
   study  a coverage study with a checkpoint folder; in the end the undisturbed result, bit for bit.
   save   a process that saves releases of different lengths over one file; after every kill the file is one of them.
 The delay before a kill is uniform over what the victim takes when it is left alone.
@@ -62,6 +63,33 @@ def fit(folder, size, ready, mechanism=dpvi_run):
             plan=plan,
             n_records=400,
             n_threads=1,
+            random_source=FixedKey(),
+            checkpoint=checkpoint,
+            ledger=ledger.dataset("people"),
+        )
+        release.save(folder / "fit.release")
+    checkpoint.discard()
+
+
+def below(rows):
+    return rows <= 30.0
+
+
+def single(folder, size, ready):
+    values = np.random.default_rng(5).integers(0, 100, (size, 1)).astype(float)
+    ready()
+    path = folder / "spent.ledger"
+    ledger = dpi.PrivacyLedger(path) if path.exists() else dpi.PrivacyLedger.create(path)
+    if not ledger.datasets:
+        ledger.add_dataset("people", budget=(1.0, 1e-5))
+    checkpoint = RunCheckpoint(folder / "run.checkpoint")
+    if not (folder / "fit.release").exists():
+        release = dpi.private_sum(
+            values,
+            below,
+            names=["below"],
+            max_norm=1.0,
+            epsilon=1.0,
             random_source=FixedKey(),
             checkpoint=checkpoint,
             ledger=ledger.dataset("people"),
@@ -197,6 +225,10 @@ class Sep(Fit):
     arrays = ("noisy_sums", "loc", "precision")
 
 
+class Total(Fit):
+    arrays = ("noisy_sums",)
+
+
 class Study(Victim):
     def result(self):
         result = dpi.lab.studies.CoverageResult.load(self.folder / "result.npz")
@@ -224,10 +256,11 @@ def main():
     arguments = parser.parse_args()
     generator = random.Random(arguments.seed)
     shares = {
-        "fit": (Fit, fit, 4000, 0.3),
-        "sep": (Sep, partial(fit, mechanism=dp_sep_run), 1500, 0.2),
-        "study": (Study, study, 16, 0.25),
-        "save": (Save, save, 60, 0.25),
+        "fit": (Fit, fit, 4000, 0.25),
+        "sep": (Sep, partial(fit, mechanism=dp_sep_run), 1500, 0.15),
+        "sum": (Total, single, 300_000, 0.2),
+        "study": (Study, study, 16, 0.2),
+        "save": (Save, save, 60, 0.2),
     }
     total = 0
     for name, (kind, work, size, share) in shares.items():

@@ -122,6 +122,18 @@ def test_what_remains_beside_other_runs_can_be_spent(seed, composition, account)
     assert spent.spent().epsilon <= 3.0
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_what_remains_can_be_spent_by_gaussian_noise_too(seed, account):
+    rng = random.Random(seed)
+    spent = account()
+    charge(spent, pure(round(rng.uniform(0.01, 0.6), 2)))
+    if seed % 2:
+        charge(spent, GaussianEvent(rng.uniform(20.0, 90.0)))
+    rest = spent.remaining()
+    charge(spent, GaussianEvent(calibrate_noise_multiplier(GaussianEvent, target_epsilon=rest, target_delta=1e-6)))
+    assert spent.spent().epsilon <= 1.0
+
+
 def test_deltas_add_as_decimals_too(account):
     spent = account()
     for _ in range(10):

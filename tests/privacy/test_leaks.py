@@ -132,14 +132,12 @@ def changed(records, **changes):
             y = y[:-1]
         elif name == "flat":
             X = X[:, 0]
-        elif name == "rows":
-            X, y = X[:value], y[:value]
     return X, y
 
 
 BAD = [
     {"label": NUMBERS[3]}, {"label": np.nan}, {"nan": 1}, {"dtype": object}, {"dtype": complex},
-    {"words": 1}, {"short": 1}, {"flat": 1}, {"rows": 0},
+    {"words": 1}, {"short": 1}, {"flat": 1},
 ]  # fmt: skip
 
 

@@ -243,7 +243,7 @@ def test_bad_records_are_refused_before_a_key_is_taken(points):
     source = InsecureRNG(1)
     bad = points.copy()
     bad[7, 1] = np.nan
-    for X in (bad, points[:, :1], points[0], points[:0]):
+    for X in (bad, points[:, :1], points[0]):
         with pytest.raises(RecordError, match="X") as caught:
             dpi.run_dp_sep(MODEL, X, plan=plan(), n_records=400, random_source=source)
         assert "7" not in str(caught.value)
@@ -257,7 +257,7 @@ def test_bad_records_of_regressions_are_refused_before_a_key_is_taken(rng, kind)
     bad = X.copy()
     bad[37, 1] = np.nan
     cases = {
-        "X": [(bad, y), (X[:, :1], y), (X[0], y), (X[:0], y[:0])],
+        "X": [(bad, y), (X[:, :1], y), (X[0], y)],
         "y": [(X, y + 0.5), (X, y[:-1]), (X, y * np.nan)],
     }
     for name, pairs in cases.items():

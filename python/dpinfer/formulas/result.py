@@ -348,7 +348,21 @@ class RegressionFit(FamiliarNames):
         notes += [f"warning: {message}" for message in inner.warnings]
         notes += in_table_units(self.design, inner.verdict).splitlines()
         notes += filter(None, [self.posterior.diagnostics.records, found_width(self.plan, self.posterior)])
+        notes += filter(None, [self._of_units()])
         return RegressionSummary(title, self.release.guarantee, table, tuple(notes))
+
+    def _of_units(self) -> str:
+        """Return what makes the noise of units less, where it is most of the variance; empty elsewhere."""
+        unit, parts = self.release.settings.get("unit"), self.posterior.distribution.variance_parts()
+        if unit is None or not isinstance(self.release, PopulationSums) or unit["max_rows"] <= 1.0:
+            return ""
+        if np.median(parts.privacy / (parts.data + parts.privacy + parts.approximation)) <= 0.5:
+            return ""
+        return (
+            f"Most of the variance is noise, which is for units of {unit['max_rows']:g} rows and grows with them; "
+            f"units are said to have {unit['mean_rows']:g} on average. A smaller max_rows has less noise (sums of longer "
+            "units are clipped), and so has a model with an effect of the unit, (1 | unit)."
+        )
 
     def report(self, path: str | os.PathLike[str]) -> None:
         """Write the regression as one self-contained HTML page, in place of a file of that name."""

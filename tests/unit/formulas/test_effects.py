@@ -72,3 +72,15 @@ def test_a_release_without_moments_says_that_the_average_is_over_the_schema():
     table, _ = records(4)
     fit = fitted({name: column[:2000] for name, column in table.items()}, 1.0, 4, method="dpvi")
     assert "average over the schema's population" in fit.marginal_effects().remark("x")
+
+
+def test_a_summary_names_what_makes_the_noise_of_units_less():
+    rng = np.random.default_rng(1)
+    person = np.repeat(np.arange(700), rng.integers(1, 13, 700))
+    table, _ = records(5, len(person))
+    schema = Schema.from_dict({"columns": SCHEMA.to_dict()["columns"] | {"p": {"kind": "ignore"}}})
+    options = {"family": "binomial", "delta": 1e-6, "n_records": 700, "random_source": InsecureRNG(1)}
+    for epsilon, told in ((1.0, True), (1e4, False)):
+        unit = dpi.mechanism.Units("p", max_rows=15, mean_rows=6.5)
+        fit = dpi.regression("won ~ z", table | {"p": person}, schema=schema, unit=unit, epsilon=epsilon, **options)
+        assert ("A smaller max_rows has less noise" in str(fit.summary())) == told

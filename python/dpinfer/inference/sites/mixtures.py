@@ -23,7 +23,7 @@ from dpinfer.release import SiteRelease
 from dpinfer.release.sites.trace import smat
 
 _DRAWS = 1000  # Monte Carlo error 2% of a standard deviation (1 / sqrt(2 * 1000))
-_PATH = 2  # of the released positions: they differ by far less than a component is wide
+_PATH = 6  # of the released positions, which still move: time
 _LAWS = 8  # laws of the sums at different means, a power of two: time
 _ROUNDS = 40  # of Newton's method: it is settled to rounding long before
 _SETTLED = 0.02  # standard deviations: tolerance
@@ -44,10 +44,11 @@ class _Sums:
     def __init__(self, release: SiteRelease, model: GaussianMixture, start: int, seed: int) -> None:
         self.model, self.clip, self.weight = model, release.max_site_norm, release.block_weight
         path = release.loc[start:-1]
-        self.path = path[np.unique(np.linspace(0, len(path) - 1, _PATH).round().astype(int))]
+        count = min(_PATH, len(path))
+        self.path = path[((np.arange(count) + 0.5) / count * len(path)).astype(int)]
         self.inverse = np.linalg.inv(model.covariances)
         self.log_norm = model.log_weights + 0.5 * np.linalg.slogdet(self.inverse)[1]
-        size = 2 ** min(17, max(13, math.ceil(math.log2(4.0 * release.n_records))))
+        size = 2 ** min(16, max(13, math.ceil(math.log2(2.0 * release.n_records))))
         width = min(model.n_features, _WIDEST)
         points = qmc.Sobol(width + 1, seed=seed).random(size)
         ends = np.cumsum(np.exp(model.log_weights))

@@ -1,11 +1,15 @@
 """The noisy number of records that a release holds, beside the declared one."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.inference.newton.counted import as_counted, used_records
+from dpinfer.inference.newton.counted import _MEANS, as_counted, used_records
 from dpinfer.mechanism import Units
+from dpinfer.release import Release
+from dpinfer.release.newton.regression import ScoreSums
 from dpinfer.testing import InsecureRNG
 
 N = 4000
@@ -116,6 +120,43 @@ def test_the_same_sums_per_another_number_of_records(table):
         np.testing.assert_allclose(before, after, rtol=1e-12)
     np.testing.assert_array_equal(release.positions, counted.positions)
     assert as_counted(counted) is counted
+
+
+# What no number of records divides: public facts of the passes, places, units, bounds, and parts of a budget.
+UNDIVIDED = {
+    *("positions", "localise_positions", "bread_position", "frame_position", "meat_position", "slope_position"),
+    *("transforms", "transform", "localise_transforms", "bread_transform", "rare_transform", "frame_transform"),
+    *("score_transform", "change_points", "changes", "prior_mean", "prior_scale", "edges", "norm_edges"),
+    *("length_unit", "size_unit", "reach_unit", "scale_units", "strata_unit", "scale_centre", "response_scale"),
+    *("score_share", "count_share", "count_shares", "centre_share", "n_measured", "n_approach", "likely_sizes"),
+    *("clip", "clips", "score_radius", "localise_clip"),
+    *(
+        "slope_spread",
+        "variance_ratio",
+        "squared_shift",
+        "expected_slopes",
+        "square",
+        "square_slope",
+        "square_variance",
+    ),
+}
+
+
+def every_kind(kind):
+    return [kind, *(each for own in kind.__subclasses__() for each in every_kind(own))]
+
+
+def test_every_field_of_a_release_is_divided_or_known_not_to_be():
+    """A new sum of a release is a mean over the records too, and must be in the list of those."""
+    kinds = [kind for kind in every_kind(ScoreSums) if kind.format_name and kind.__module__.startswith("dpinfer")]
+    assert len(kinds) > 5
+    shared = {item.name for item in fields(Release)}
+    for kind in kinds:
+        names = {item.name for item in fields(kind)} - shared
+        named = {name for name in names if name.endswith(("bound", "bounds")) or name in UNDIVIDED}
+        divided = {name for name in names if name in _MEANS or name.endswith("stddev")}
+        assert names == named | divided, names - named - divided
+        assert not named & divided
 
 
 def test_thousands_separators_are_seen(table):

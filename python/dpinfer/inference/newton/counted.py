@@ -144,7 +144,8 @@ def as_counted(release: Kind) -> Kind:
     used = used_records(release)
     if used is None or used.units or not used.differs:
         return release
-    number = max(round(used.count), 1)
+    # Without records there is no number to divide by, and noise tells of none below its own size.
+    number = max(round(used.count), round(used.stddev), 1)
     changed: dict[str, Any] = {
         item.name: getattr(release, item.name) * (used.declared / number)
         for item in fields(release)

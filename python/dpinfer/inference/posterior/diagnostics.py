@@ -174,4 +174,4 @@ def in_words(value: Any) -> str:
         return f"median {np.median(finite):.4g}, from {finite.min():.4g} to {finite.max():.4g}"
     if isinstance(value, np.ndarray):
         return ", ".join(in_words(item) for item in value.ravel().tolist())
-    return ", ".join(value) if isinstance(value, tuple) else str(value)
+    return ", ".join(map(in_words, value)) if isinstance(value, (tuple, list)) else str(value)

@@ -227,8 +227,8 @@ def test_rare_categories_do_not_lengthen_the_clip_of_all_scores(kind, monkeypatc
     width, length, apart = made()
     monkeypatch.setattr(tuning, "POPULATION", replace(tuning.POPULATION, ordinary=0.0))
     wide, long, same = made()
-    # The long records of 0 and 1 have less weight.
-    assert width < (0.7 if kind == "LinearRegression" else 1.25) * wide
+    # The long records of 0 and 1 have less weight, however far their direction is stretched.
+    assert width < (0.7 if kind == "LinearRegression" else 1.5) * wide
     assert length < 0.5 * long
     assert apart == pytest.approx(same, rel=0.2)
     assert apart > 10.0

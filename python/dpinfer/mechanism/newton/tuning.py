@@ -92,6 +92,9 @@ class PopulationTuning:
     # found: without a scale: sampling errors within which steps begin, so that noise moves them no farther; 2 to 8; by
     # hand
     found: float = 4.0
+    # seen: noise of the bread over what is left of it along a rare level, up to which its bound is longer; 0.1 to 0.5;
+    # by hand, on exposures of 1 to 2% of 8000
+    seen: float = 0.25
     # frame, approach: without a scale: share of the bread's part that finds the coordinates, before it is measured near
     # the zero; and shares of what is left to the steps there and, in turn, breads between them, by the least noise
     # multiplier times weights over records that they are for; 0.2 to 0.6, 0.02 to 0.2; by hand

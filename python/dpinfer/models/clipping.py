@@ -305,6 +305,11 @@ class SizeShares:
         return last, far
 
     @property
+    def end(self) -> float:
+        """Largest size of the shares that exceed the noise."""
+        return float(SIZE_EDGES[min(self._visible[0], SIZE_EDGES.size - 1)])
+
+    @property
     def far(self) -> bool:
         """Whether shares count that no model expects, and that are far from those of all other records."""
         last, far = self._visible

@@ -196,6 +196,8 @@ class PopulationNewton:
         sizes = SizeShares(counted.values, counted.stddev, groups=False)
         d = self.d
         bound = usual * sizes.best_bound(lambda a: noise * a**2 * d * math.sqrt(2.0 * d) + sizes.lost_square(a))
+        if noise * sizes.end**2 * d * math.sqrt(2.0 * d) < tuning.POPULATION.negligible:
+            bound = max(bound, usual * sizes.end)
         bound = max(bound, least)
         released = passes.noisy_sum(bread, self._curvatures(transform, weights, bound**2))
         matrix, stddev = smat(released.values, d) / self.n_records, released.stddev / self.n_records

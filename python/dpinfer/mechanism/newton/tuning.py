@@ -77,7 +77,7 @@ class PopulationTuning:
         (0.014, {"geometry": (0.03, 0.05, 0.08, 0.12), "bread": (0.22,), "sizes": (0.03,), "meat": (0.05,)}),
         (0.004, {"geometry": (0.02, 0.03, 0.05), "bread": (0.12,), "sizes": (0.03,), "meat": (0.07,)}),
         (1e-4, {"geometry": (0.02, 0.03, 0.04), "bread": (0.08,), "sizes": (0.04,), "meat": (0.09,)}),
-        (0.0, {"geometry": (0.02, 0.03, 0.04), "bread": (0.2,), "sizes": (0.04,), "meat": (0.3,)}),
+        (0.0, {"geometry": (0.02, 0.03, 0.04), "bread": (0.12,), "sizes": (0.04,), "meat": (0.45,)}),
     )
     # lengths, localise: shares of records' lengths, and of the steps toward the zero; 0.005 to 0.1 in all; Responses
     lengths: tuple[float, ...] = (0.012,)
@@ -95,6 +95,9 @@ class PopulationTuning:
     # seen: noise of the bread over what is left of it along a rare level, up to which its bound is longer; 0.1 to 0.5;
     # by hand, on exposures of 1 to 2% of 8000
     seen: float = 0.25
+    # negligible: noise of a bread that keeps all records that are seen, below which nothing is cut; 0.01 to 0.05; by
+    # hand
+    negligible: float = 0.02
     # frame, approach: without a scale: share of the bread's part that finds the coordinates, before it is measured near
     # the zero; and shares of what is left to the steps there and, in turn, breads between them, by the least noise
     # multiplier times weights over records that they are for; 0.2 to 0.6, 0.02 to 0.2; by hand

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from bench.papers._coverage import LEVELS, WINDOWS, floor, intervals, judged, of_study, published_methods, study
+from bench.papers._coverage import CHUNK, LEVELS, WINDOWS, floor, intervals, judged, of_study, published_methods, study
 from bench.papers._frame import Table
 
 ROOT = Path(__file__).parents[2]
@@ -65,11 +65,11 @@ def coverage_table(work, panels, columns, published, baseline, runs, change, pic
     # In stages, so that a run that ends early has about as many runs of each panel.
     for stage in (*range(50, runs, 50), runs):
         found = [published_methods(work, panel, changed, stage) for panel in panels]
-        windows = [published_methods(work, panel, tuple(WINDOWS), stage // fewer) for panel in panels]
-        other = [published_methods(work, panel, changed, stage // 2, change) for panel in panels]
+        windows = [published_methods(work, panel, tuple(WINDOWS), max(stage // fewer, CHUNK)) for panel in panels]
+        other = [published_methods(work, panel, changed, max(stage // 2, CHUNK), change) for panel in panels]
     found = [main | own for main, own in zip(found, windows, strict=True)]
     for text, title, settings, count in (
-        (method, label, {"method": method}, runs // fewer),
+        (method, label, {"method": method}, max(runs // fewer, CHUNK)),
         ("default", "default of a trace", {}, runs),
     ):
         own[title] = [study(work, panel, text, count, **settings) for panel in panels]

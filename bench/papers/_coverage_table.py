@@ -12,8 +12,7 @@ COLORS = ("tab:blue", "tab:cyan", "tab:green", "tab:red", "tab:purple", "black")
 NAMES = {"exact": "NA-DPVI (NUTS)", "laplace": "NA-DPVI (Laplace)", "naive": "naive (last iterate)", "DPVIm": "DPVIm"}
 REMARKS = (
     "Errors behind ± are over the runs, whose number follows; the published ones are over sets of reference points of "
-    "one set of runs, which leaves the runs' own error out. Floor: the RMSE of an exact posterior with {runs} "
-    "runs is {floor:.3f} ± {spread:.3f}.",
+    "one set of runs, which leaves the runs' own error out. Floor, the RMSE of an exact posterior: {floors}.",
     "*Code*: references around the mean iterate, distances between parameters as they are, as the published evaluation "
     "has it. *Own*: around the posterior's mean, distances in its standard deviations. *Intervals*: coverage of 90% "
     "intervals; median width relative to the posterior without privacy; runs without a posterior.",
@@ -53,7 +52,7 @@ def draw(path, columns, found, methods, own):
     plt.close(figure)
 
 
-def coverage_table(work, panels, columns, published, baseline, runs, change, picture, remarks=()):
+def coverage_table(work, panels, columns, published, baseline, runs, change, picture, remarks, default_runs=500):
     """Return the table; `change` is one of the published settings.
 
     `baseline` is (label, method of the study, how many times fewer runs it and DPVIm have).
@@ -70,7 +69,7 @@ def coverage_table(work, panels, columns, published, baseline, runs, change, pic
     found = [main | own for main, own in zip(found, windows, strict=True)]
     for text, title, settings, count in (
         (method, label, {"method": method}, max(runs // fewer, CHUNK)),
-        ("default", "default of a trace", {}, runs),
+        ("default", "default of a trace", {}, min(runs, default_runs)),
     ):
         own[title] = [study(work, panel, text, count, **settings) for panel in panels]
     draw(ROOT / "docs" / "images" / picture, columns, found, methods, own)
@@ -90,6 +89,9 @@ def coverage_table(work, panels, columns, published, baseline, runs, change, pic
         cells = [of_study(result) for result in own[text]]
         rows += [(title, [cell[0] for cell in cells]), ("intervals", [cell[1] for cell in cells])]
     done = min(len(panel["exact"]["own"]) for panel in found)
-    mean, spread = floor(done)
-    texts = [text.format(runs=done, floor=mean, spread=spread) for text in REMARKS]
+    floors = []
+    for number in sorted({done, own["default of a trace"][0].n_runs}):
+        mean, spread = floor(number)
+        floors.append(f"{mean:.3f} ± {spread:.3f} with {number} runs")
+    texts = [text.format(floors=", ".join(floors)) for text in REMARKS]
     return Table(columns, rows, [*texts, *remarks], [f"images/{picture}"])

@@ -360,7 +360,7 @@ class RegressionFit(FamiliarNames):
             return ""
         return (
             f"Most of the variance is noise, which is for units of {unit['max_rows']:g} rows and grows with them; "
-            f"units are said to have {unit['mean_rows']:g} on average. A smaller max_rows has less noise (sums of longer "
+            f"units are said to have {unit['mean_rows']:g} on average. A smaller max_rows has less noise (longer "
             "units are clipped), and so has a model with an effect of the unit, (1 | unit)."
         )
 

@@ -1,7 +1,6 @@
 """Contributions of records to the released statistic of a conjugate family."""
 
 from functools import singledispatch
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +10,7 @@ from dpinfer._validate import as_record_array, check_values
 from dpinfer.errors import RecordError
 from dpinfer.lab.baselines.gibbs.families import BinomialFamily, CategoricalFamily, ConjugateFamily, ExponentialFamily
 
-__all__ = ["contributions", "refuse_none"]
+__all__ = ["contributions", "some_records"]
 
 
 @singledispatch
@@ -59,13 +58,14 @@ def _(family: ExponentialFamily, X: npt.ArrayLike) -> FloatArray:
     return np.where(inside, values, 0.0)[:, None]
 
 
-def refuse_none(features: npt.NDArray[Any]) -> None:
-    """Refuse a computation without noise on no record; a private run goes on, and releases its noise.
+def some_records(features: FloatArray, response: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the records of a computation without noise, at least one; a private run also goes on with none.
 
     Raises RecordError if there are no rows.
     """
     if len(features) == 0:
         raise RecordError("X must have at least one row, got none")
+    return features, response
 
 
 def _column(X: npt.ArrayLike) -> FloatArray:

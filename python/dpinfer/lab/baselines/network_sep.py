@@ -6,7 +6,7 @@ import numpy.typing as npt
 from dpinfer._surroundings import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.lab import _native
-from dpinfer.lab.baselines.contributions import refuse_none
+from dpinfer.lab.baselines.contributions import some_records
 from dpinfer.mechanism.sites.network_dpsep import check_network_records
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 
@@ -113,8 +113,7 @@ def run_network_sep(
     n = model.n_params
     loc = model.start_loc(seed) if start is None else check_float_array("start", start, (n,))
     report = resolve_progress(progress, "passes")
-    features, response = check_network_records(model, X, y)
-    refuse_none(features)
+    features, response = some_records(*check_network_records(model, X, y))
     n_records = features.shape[0]
     if gamma is not None:
         if method != "sep":

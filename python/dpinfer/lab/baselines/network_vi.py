@@ -12,7 +12,7 @@ from dpinfer._arrays import FloatArray
 from dpinfer._surroundings import ProgressCallback, standard_arithmetic
 from dpinfer._validate import check_integer, check_interval, settings_of
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
-from dpinfer.lab.baselines.contributions import refuse_none
+from dpinfer.lab.baselines.contributions import some_records
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.noise_keys import RandomSource, noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument, RunControl
@@ -193,8 +193,7 @@ def _run_without_privacy(
     model: BayesianNeuralNetwork, X: npt.ArrayLike, y: npt.ArrayLike, settings: NetworkVISettings, control: RunControl
 ) -> NetworkWeights:
     """Run on exact minibatches."""
-    features, response = check_network_records(model, X, y)
-    refuse_none(features)
+    features, response = some_records(*check_network_records(model, X, y))
     total = features.shape[0]
     rng = np.random.default_rng(settings.seed)
     ascent = _Ascent(model, settings, total, rng)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dpinfer._arrays import FloatArray
 from dpinfer._surroundings import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_integer, check_interval, settings_of
-from dpinfer.lab.baselines.contributions import refuse_none
+from dpinfer.lab.baselines.contributions import some_records
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.sites.settings import start_loc
 from dpinfer.mechanism.sites.state import Cavity, SiteIterate, SitePrior
@@ -208,7 +208,7 @@ def run_sep(
     report = resolve_progress(progress, "passes")
     loc = start_loc(model, arguments.start, rng.standard_normal)
     records = check_site_records(model, X, y)
-    refuse_none(records.features)
+    some_records(records.features, records.features)
     session = open_session(model, records, max_site_norm=1.0, key=_KEY, n_threads=threads, n_nodes=nodes)
     prior = site_prior(model)
     count = records.features.shape[0]

@@ -41,7 +41,8 @@ SPECIAL = ("logsumexp", "softmax", "log_softmax")
 
 
 def _named(module: Any, names: str) -> dict[str, Any]:
-    return {name: getattr(module, name) for name in names.split() if hasattr(module, name)}
+    # Looking for a name that is not there makes old versions warn.
+    return {name: vars(module)[name] for name in names.split() if name in vars(module)}
 
 
 BUILTINS = _named(builtins, _BUILTINS)

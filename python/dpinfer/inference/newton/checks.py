@@ -61,6 +61,7 @@ def check_newton_request(request: OwnPopulationRequest, planned: PlannedRelease)
         raise TypeError(f"model must be the regression of the release, got {type(model).__name__}")
 
 
+_ALIKE = 0.05  # of the largest coefficient of a hidden direction: what noise may turn it by: tolerance
 _FAR = 6.0  # standard deviations, beyond which a normal law is not cut off: tolerance
 _WITHIN = (np.arange(500) + 0.5) / 500.0  # of the largest variance: tolerance
 Told: TypeAlias = tuple[FloatArray, FloatArray]
@@ -173,9 +174,26 @@ def told(release: PopulationSums, model: object) -> Told | None:
     flat = (values < noise) & ((values + noise) * release.n_records < tuning.TUNING.few * reach)
     if not flat.any():
         return None
+    clean = np.column_stack([_plain(vector, release, sizes, noise) for vector in vectors[:, flat].T])
+    seen = np.linalg.svd(clean)[0][:, clean.shape[1] :]
     back = release.bread_transform @ np.linalg.inv(release.score_transform)
-    rows = np.asarray(vectors[:, ~flat].T @ back)
-    return rows, np.asarray(np.linalg.solve(back, vectors[:, ~flat] @ rows))
+    rows = np.asarray(seen.T @ back)
+    return rows, np.asarray(np.linalg.solve(back, seen @ rows))
+
+
+def _plain(vector: FloatArray, release: PopulationSums, sizes: FloatArray, noise: float) -> FloatArray:
+    """Return a hidden direction of few columns, as of an unused level or two equal ones, where such a one is as hidden.
+
+    Noise turns an eigenvector a little to other columns, whose coefficients would then depend on what is unknown.
+    """
+    columns = sizes * (release.bread_transform.T @ vector)
+    size, most = np.abs(columns), float(np.max(np.abs(columns)))
+    columns = np.where(
+        size < _ALIKE * most, 0.0, np.where(size > (1.0 - _ALIKE) * most, np.sign(columns) * most, columns)
+    )
+    found = np.linalg.solve(release.bread_transform.T, columns / sizes)
+    found /= np.linalg.norm(found)
+    return np.asarray(found if float(found @ release.bread @ found) < noise else vector, dtype=np.float64)
 
 
 def weighed(spread: FloatArray, slope: FloatArray, along: Told | None) -> FloatArray:

@@ -41,8 +41,8 @@ def measure(work):
         *(f"*{name}*: {text}." for name, text in SCALINGS.items()),
         f"The estimate without privacy has {floors}.",
         f"`dpi.fit` less the published NUTS row, × 10³: {beside_published(found)}.",
-        f"Calibration is within two published standard deviations of the published mean in {reproduced(found)}; intervals "
-        "of the coefficients hold far too few: columns are correlated, and the Hessian is taken as diagonal.",
+        f"Calibration is within two published standard deviations of the published mean in {reproduced(found)}; "
+        "intervals of the coefficients hold far too few: columns are correlated, and the Hessian is taken as diagonal.",
     ]
     return Table([f"ε = {epsilon:g}" for epsilon in EPSILONS], rows, remarks, [PICTURE.as_posix()])
 

@@ -13,7 +13,7 @@ from bench.papers._frame import Table, with_error
 
 import dpinfer as dpi
 from dpinfer.inference import network_posterior
-from dpinfer.lab.baselines import run_network_sep
+from dpinfer.lab.baselines import run_published_network_dp_sep
 from dpinfer.mechanism import network_plan_arguments, run_network_dp_sep
 from dpinfer.testing import InsecureRNG
 
@@ -60,8 +60,8 @@ def _run(split, k):
     sigma = dpi.plan_privacy(**TARGET, sample_rate=1.0 / n_records, n_steps=PASSES * n_records).noise_multiplier
     result = {}
     for key, noise in (("clipped", 0.0), ("published", sigma)):
-        weights = run_network_sep(
-            model, one.X, one.y, n_passes=PASSES, max_site_norm=NORM, block_weight=1.0, published_noise=noise
+        weights = run_published_network_dp_sep(
+            *(model, one.X, one.y), noise_multiplier=noise, max_site_norm=NORM, n_passes=PASSES
         )
         result[key] = one.rmse(weights.predict(one.test_features)[0])
     plan = dpi.plan_privacy(**TARGET, **network_plan_arguments(n_records=n_records))

@@ -8,7 +8,7 @@ import pytest
 import dpinfer as dpi
 from dpinfer.errors import RecordError
 from dpinfer.inference import network_posterior
-from dpinfer.lab.baselines import run_network_sep
+from dpinfer.lab.baselines import run_network_sep, run_published_network_dp_sep
 from dpinfer.mechanism import NetworkSettings, run_network_dp_sep
 from dpinfer.testing import InsecureRNG
 
@@ -120,10 +120,8 @@ def test_the_published_noise_is_that_of_its_formula(data):
     n, norm, sigma = 200, 1e-9, 1e9  # so clipped that no record moves q
 
     def natural(noise, seed):
-        weights = run_network_sep(
-            MODEL, X, y, n_passes=1, max_site_norm=norm, block_weight=1.0, learn_prior=False,
-            published_noise=noise, seed=seed, start=np.zeros(MODEL.n_params),
-        )  # fmt: skip
+        options = {"n_passes": 1, "max_site_norm": norm, "learn_prior": False, "start": np.zeros(MODEL.n_params)}
+        weights = run_published_network_dp_sep(MODEL, X, y, noise_multiplier=noise, seed=seed, **options)
         return weights.loc / weights.variance
 
     assert np.all(np.abs(natural(0.0, 0)) < 1e-6)
@@ -134,7 +132,8 @@ def test_the_published_noise_is_that_of_its_formula(data):
     assert abs(drawn.std() / expected - 1.0) < 0.14
 
 
-@pytest.mark.parametrize("options", [{"method": "adf", "max_site_norm": 1.0}, {}])
-def test_the_published_noise_belongs_to_clipped_sep(data, options):
-    with pytest.raises(ValueError, match="published_noise"):
-        run_network_sep(MODEL, *data, n_passes=1, published_noise=1.0, **options)
+def test_the_published_noise_is_not_private(data):
+    weights = run_published_network_dp_sep(MODEL, *data, n_passes=1, max_site_norm=1.0, noise_multiplier=1.0)
+    assert not weights.private
+    with pytest.raises(ValueError, match="noise_multiplier"):
+        run_published_network_dp_sep(MODEL, *data, max_site_norm=1.0, noise_multiplier=-1.0)

@@ -22,7 +22,7 @@ from dpinfer.lab.baselines.gibbs.regression import (
     gibbs_ss_noisy,
     gibbs_ss_noisy_posterior,
 )
-from dpinfer.lab.baselines.network_sep import run_network_sep
+from dpinfer.lab.baselines.network_sep import run_network_sep, run_published_network_dp_sep
 from dpinfer.lab.baselines.network_vi import NetworkVISettings, run_network_vi
 from dpinfer.lab.baselines.regression_statistics import release_regression_statistics
 from dpinfer.lab.baselines.sep import SEPArguments, SEPResult, run_sep
@@ -54,5 +54,6 @@ __all__ = [
     "run_dpvim",
     "run_network_sep",
     "run_network_vi",
+    "run_published_network_dp_sep",
     "run_sep",
 ]

@@ -1,5 +1,7 @@
 """Network sites without privacy: SEP (clipped or not), EP and ADF, record by record."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -29,7 +31,6 @@ def run_network_sep(
     max_site_norm: float | None = None,
     block_weight: float = 0.1,
     learn_prior: bool | None = None,
-    published_noise: float = 0.0,
     start: npt.ArrayLike | None = None,
     seed: int = 0,
     progress: bool | ProgressCallback = False,
@@ -58,10 +59,6 @@ def run_network_sep(
         Whether the weights' prior precision has a Gamma(6, 6) hyperprior, updated after each pass to its conditional
         expectation given q; otherwise it stays the model's.  By default for "sep" and "adf"; not with "ep", whose
         cavities would be moved away from under their sites.
-    published_noise : float
-        Noise multiplier sigma of the published DP-SEP: after each update of one record q's natural parameters get
-        normal noise of standard deviation 2 C sigma / N, with C = `max_site_norm` (Vinaroz and Park 2021, eq. 5).  The
-        update moves q by up to 2 C, so that this noise is N times too small: NOT PRIVATE.
     start : (n,) array, optional
         Random weights at which to start; by default ``model.start_loc(seed)``.
     seed : int
@@ -94,6 +91,58 @@ def run_network_sep(
     >>> bool(np.sqrt(np.mean((weights.predict(X)[0] - y) ** 2)) < 0.2)
     True
     """
+    return _run(model, X, y, method, n_passes, gamma, max_site_norm, block_weight, learn_prior, start, seed, progress)
+
+
+def run_published_network_dp_sep(
+    model: BayesianNeuralNetwork,
+    X: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    noise_multiplier: float,
+    max_site_norm: float,
+    n_passes: int = 40,
+    block_weight: float = 1.0,
+    learn_prior: bool = True,
+    start: npt.ArrayLike | None = None,
+    seed: int = 0,
+    progress: bool | ProgressCallback = False,
+) -> NetworkWeights:
+    """Run clipped SEP with the noise of the published DP-SEP, which is N times too small: NOT PRIVATE.
+
+    After each update of one record q's natural parameters get normal noise of standard deviation 2 C sigma / N, with
+    sigma the `noise_multiplier` and C = `max_site_norm` (Vinaroz and Park 2021, eq. 5).  The update moves q by up to
+    2 C.  :func:`dpinfer.mechanism.run_network_dp_sep` is private.
+
+    **Privacy.** Reads the records and is NOT private.
+
+    Parameters
+    ----------
+    model, X, y, max_site_norm, n_passes, block_weight, learn_prior, start, seed, progress
+        As in :func:`run_network_sep`.
+    noise_multiplier : float
+        At least 0.
+    """
+    noise_multiplier = check_interval("noise_multiplier", noise_multiplier, 0.0, low_open=False)
+    settings = (n_passes, None, max_site_norm, block_weight, learn_prior, start, seed, progress)
+    return _run(model, X, y, "sep", *settings, noise_multiplier=noise_multiplier)
+
+
+def _run(
+    model: BayesianNeuralNetwork,
+    X: npt.ArrayLike,
+    y: npt.ArrayLike,
+    method: str,
+    n_passes: int,
+    gamma: float | None,
+    max_site_norm: float | None,
+    block_weight: float,
+    learn_prior: bool | None,
+    *rest: Any,  # start, seed and progress
+    noise_multiplier: float = 0.0,
+) -> NetworkWeights:
+    """Make the passes over the records."""
+    start, seed, progress = rest
     if not isinstance(model, BayesianNeuralNetwork):
         raise TypeError(f"model must be a BayesianNeuralNetwork, got {type(model).__name__}")
     check_choice("method", method, METHODS)
@@ -106,9 +155,6 @@ def run_network_sep(
         raise TypeError(f"learn_prior must be a bool, got {type(learn_prior).__name__}")
     elif learn_prior and method == "ep":
         raise ValueError("learn_prior must be False with method='ep'")
-    published_noise = check_interval("published_noise", published_noise, 0.0, low_open=False)
-    if published_noise and (method != "sep" or max_site_norm is None):
-        raise ValueError("published_noise must be 0 without method='sep' and a max_site_norm")
     rng = np.random.default_rng(check_integer("seed", seed, 0))
     n = model.n_params
     loc = model.start_loc(seed) if start is None else check_float_array("start", start, (n,))
@@ -137,14 +183,13 @@ def run_network_sep(
     )
     share = 1.0 / n_records if method == "sep" else 0.0
     step = _EP_DAMPING if method == "ep" else 1.0 if gamma is None else gamma / n_records
-    parts = _NOISE_PARTS if published_noise else 1
-    # The noise of consecutive updates at once: in so few of them q hardly forgets any.
-    spread = 2.0 * norm * published_noise / n_records * step if published_noise else 0.0
     for done in range(n_passes):
-        for rows in np.array_split(rng.permutation(n_records), parts):
+        for rows in np.array_split(rng.permutation(n_records), _NOISE_PARTS if noise_multiplier else 1):
             passes.run(rows, share, step)
-            if published_noise:
-                added = spread * np.sqrt(rows.size) * rng.standard_normal((2, n))
+            if noise_multiplier:
+                # The noise of consecutive updates at once: in so few of them q hardly forgets any.
+                spread = 2.0 * norm * noise_multiplier / n_records * step * np.sqrt(rows.size)
+                added = spread * rng.standard_normal((2, n))
                 passes.add(added[0], added[1] / block_weight)
         eta, precision, noise = passes.state()
         if learn_prior:

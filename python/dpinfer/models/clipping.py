@@ -29,6 +29,8 @@ _WITHIN = _MIDDLES[:, None] * np.exp2(0.25 * np.array([-1.0, -0.5, 0.0, 0.5, 1.0
 _BOUNDS = np.exp2(0.25 * np.arange(41))  # tried: a quarter of an octave apart, over ten octaves; tolerance
 _LONGEST = 0.5  # formula of successive shares of the longest tail with a variance: it falls with the square
 _LEVELS, _REACH = (np.arange(64) + 0.5) / 64.0, 6.0  # of a tail that noise hides, in its standard deviations: tolerance
+_SCALES = np.exp2(0.25 * np.arange(-8, 35))  # of sums of scores, within SIZE_EDGES: tolerance
+_NUMBERS = np.exp2(-0.25 * np.arange(53))  # of clusters for each row, one to a part in 8192: tolerance
 _FACTORS = np.exp2(np.arange(-6.0, 5.0))  # nodes of the prior variance of the clipped part
 _SHARES = (np.arange(400) + 0.5) / 400.0  # for means over a chi-squared law, by its quantiles: tolerance
 _DENSITY_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)  # of the standard normal law
@@ -408,6 +410,27 @@ class SizeShares:
         """Return half of E (a**2 - bound**2)+."""
         beyond = np.mean(np.maximum(np.square(_WITHIN) - bound**2, 0.0), axis=1)
         return tuning.TUNING.one_way * float(self.shares @ beyond)
+
+    @classmethod
+    def of_sums(cls, noisy: FloatArray, stddev: float, n_coef: int, rows: "SizeShares") -> "SizeShares":
+        """Return shares of sums over clusters, per row, each of which may be less than the noise.
+
+        Expected is their mean given the noisy shares, if sums have normal coordinates: of one scale, or of scales that
+        vary as those of clusters of very different sizes.  Together they are at least as long as those of independent
+        rows, and at most as those of rows that are all alike; scale and number are log-uniform within.
+        """
+        edges = np.append(SIZE_EDGES / _SCALES[:, None], np.full((_SCALES.size, 1), math.inf), axis=1)
+        law = np.diff(special.gammainc(0.5 * n_coef, 0.5 * n_coef * np.square(edges)), axis=1, prepend=0.0)
+        apart = np.abs(np.subtract.outer(np.log2(_SCALES), np.log2(_SCALES)))
+        spread = np.exp(-0.5 * np.square(apart))
+        laws = np.concatenate([law, (spread / spread.sum(axis=1, keepdims=True)) @ law])
+        together = np.multiply.outer(_NUMBERS, laws @ np.square(_MIDDLES)) / max(rows.mean_square, 1e-300)
+        allowed = (together >= 1.0) & (together * _NUMBERS[:, None] <= 1.0)
+        fits, squares = laws @ noisy, np.sum(np.square(laws), axis=1)
+        logs = (np.multiply.outer(_NUMBERS, fits) - 0.5 * np.multiply.outer(np.square(_NUMBERS), squares)) / stddev**2
+        logs = np.where(allowed, logs, -np.inf)
+        weights = np.exp(logs - logs.max())
+        return cls(noisy, stddev, np.asarray(_NUMBERS @ weights @ laws / weights.sum()))
 
     def squares_between(self, near: float, far: float) -> FloatArray:
         """Return what records of each size add to E (min(a, far) - near)+**2, (m + 1,)."""

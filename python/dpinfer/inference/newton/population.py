@@ -135,13 +135,14 @@ class Population:
     def _least_bread(self) -> float:
         return common.TUNING.least_weighted if self.weighted else common.TUNING.least_level
 
-    @property
+    @cached_property
     def clusters(self) -> SizeShares | None:
         """Sums of clusters by norm, per row, where rows are protected and clusters are not."""
         release = self.release
         if not isinstance(release, ClusteredPopulationRelease):
             return None
-        return SizeShares(release.cluster_sizes, release.cluster_sizes_stddev)
+        rows = SizeShares(release.sizes, release.sizes_stddev)
+        return SizeShares.of_sums(release.cluster_sizes, release.cluster_sizes_stddev, release.n_coef, rows)
 
     @property
     def dependent(self) -> bool:

@@ -294,7 +294,7 @@ class PopulationNewton:
             arrays = self._approach(passes, white, where, likely, partial(take, "approach"), bounds[: len(first)])
         take("measure", bounds[len(first) :].tolist())
         positions, values, stddevs = (np.array(part) for part in zip(*scores, strict=True))
-        clusters = self._cluster_sizes(passes, white, where.position, usual, bound) if self.plan.clusters else {}
+        clusters = self._cluster_sizes(passes, white, where.position, usual, bound, sizes) if self.plan.clusters else {}
         reach = float(clusters.get("cluster_bound", 0.0))
         meat = passes.noisy_sum("meat", self._products(white, where.position, bound, reach))
         return {
@@ -403,12 +403,12 @@ class PopulationNewton:
         return UnitSizes(JointScores(white, white.T @ position, self.link, float(edges[-1])), 1.0, edges)
 
     def _cluster_sizes(
-        self, passes: Passes, white: FloatArray, position: FloatArray, usual: float, bound: float
+        self, passes: Passes, white: FloatArray, position: FloatArray, usual: float, bound: float, rows: SizeShares
     ) -> dict[str, FloatArray | float]:
         """Release the sizes of the clusters' sums, and choose the bound to which they are shortened."""
         scores = self._of_rows(white, position, bound)
         counted = self._shares(passes.noisy_sum("clusters", ClusterSizes(scores, CLUSTER_NORM, usual * SIZE_EDGES)))
-        sizes = SizeShares(counted.values, counted.stddev)
+        sizes = SizeShares.of_sums(counted.values, counted.stddev, self.d, rows)
         (index,) = self.plan.indices("meat")
         noise = 2.0 * self._noise(passes, index) * bound / usual * self.d * math.sqrt(2.0 * self.d)
         reach = max(usual * sizes.best_bound(lambda a: noise * a + 2.0 * sizes.lost_square(a)), bound)

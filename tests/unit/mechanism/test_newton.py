@@ -105,6 +105,9 @@ class FakePrivate:
     def refuse_fork(self):
         pass
 
+    def before_draw(self):
+        pass
+
     def save(self, step, arrays, *, last, now):
         pass
 

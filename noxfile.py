@@ -55,6 +55,14 @@ def limit(session: nox.Session) -> None:
 
 
 @nox.session
+def nuts(session: nox.Session) -> None:
+    """Compare the posteriors of traces with NumPyro's NUTS."""
+    session.install(".[test]", "numpyro")
+    tests = ("tests/unit/inference/test_methods.py", "tests/unit/inference/test_prior_below_zero.py")
+    session.run("pytest", "-n", "0", "-k", "nuts", *tests)
+
+
+@nox.session
 @nox.parametrize("offset", [1001, 2002, 3003, 4004, 5005])
 def seeds(session: nox.Session, offset: int) -> None:
     """Run the tests with simulations in them with other seeds."""

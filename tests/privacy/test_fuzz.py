@@ -348,3 +348,9 @@ def test_numbers_too_large_for_a_float():
         Schema.from_toml("a = " + "[" * 5000 + "]" * 5000)
     with pytest.raises(SchemaError, match="too long"):
         Schema.from_toml("a = " + "9" * 5000)
+
+
+@pytest.mark.parametrize("number", [1041, 1740])
+def test_what_a_run_lost_after_its_charge(number):
+    """A prior whose variance is 0 in double precision, and simulated scores that do not vary."""
+    TABLES[0](None).one(random.Random(f"TableSettings 0 {number}"))

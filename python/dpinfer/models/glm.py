@@ -101,7 +101,7 @@ class GeneralizedLinearModel(NormalPriorModel):
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "n_features", check_integer("n_features", self.n_features, 1))
-        put(self, "prior_scale", check_interval("prior_scale", self.prior_scale, 0.0))
+        put(self, "prior_scale", check_interval("prior_scale", self.prior_scale, 1e-100, 1e100))
         for name in ("fit_intercept", "feature_moments_known"):
             flag = getattr(self, name)
             if not isinstance(flag, (bool, np.bool_)):

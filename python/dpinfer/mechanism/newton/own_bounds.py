@@ -149,7 +149,7 @@ def simulate_bounds(
         clip=clip,
         share=share,
         slope=slope,
-        variance_ratio=ratio,
+        variance_ratio=max(ratio, NEGLIGIBLE),
         square=float(np.mean(squares)),
         square_slope=np.mean(squares[:, :, None] * white, axis=(0, 1)),
         square_variance=float(np.mean(np.var(squares, axis=1, ddof=1))) * (1.0 + 1.0 / squares.shape[1]),

@@ -116,8 +116,10 @@ def test_a_regression_without_an_intercept_is_least_squares(right, top, weights)
     points = dict(zip(fit.design.predictor_columns, (few[name] for name in fit.design.predictor_columns), strict=True))
     oracle = table.ordinary()
     right_mean, spread = oracle.matrix[:20] @ oracle.estimate, np.sqrt(oracle.covariance().diagonal())
-    right_mean = np.clip(right_mean, -5, top)
-    assert np.all(np.abs(fit.predict(points) - right_mean) <= 0.1 * np.abs(oracle.matrix[:20]) @ spread)
+    error = np.abs(oracle.matrix[:20]) @ spread
+    inside = right_mean < top - 4.0 * error  # a mean near the bound is one of draws that are cut off there
+    assert np.all(np.abs(fit.predict(points) - right_mean)[inside] <= 0.1 * error[inside])
+    assert np.all(fit.predict(points) <= top)
     name = fit.design.names[0]
     place = oracle.names.index(name)
     wald = (oracle.estimate[place] / spread[place]) ** 2

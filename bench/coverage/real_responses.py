@@ -36,7 +36,7 @@ import numpy.typing as npt
 from scipy import optimize, special, stats
 
 import dpinfer as dpi
-from dpinfer.inference.newton.population import _Population
+from dpinfer.inference.newton.population import Population
 from dpinfer.models.clipping import SIZE_EDGES, SizeShares
 from dpinfer.testing import InsecureRNG
 from newton_runs import median_and_error
@@ -332,7 +332,7 @@ def one_run(problem: Problem, target: str, index: int, told: bool = False) -> di
     return {
         **found,
         **(parts(release, problem, design, response) if linear else {}),
-        **({"released": released(_Population(release, model)), "multiplier": plan.noise_multiplier} if told else {}),
+        **({"released": released(Population(release, model)), "multiplier": plan.noise_multiplier} if told else {}),
         "variance": float(ends[0, -1] <= problem.variance <= ends[1, -1]) if cell.family == "gaussian" else math.nan,
         "score": float(np.median(interval_score(low, high, truth) / interval_score(*without, truth))),
         "warnings": ", ".join(posterior.diagnostics.warnings),
@@ -345,7 +345,7 @@ def parts(release: Any, problem: Problem, design: FloatArray, y: FloatArray) -> 
 
     That has the whole budget, and the clip that these records make best.
     """
-    own, (n, d), plan = _Population(release, problem.model), design.shape, release.settings["plan"]
+    own, (n, d), plan = Population(release, problem.model), design.shape, release.settings["plan"]
     (_, weight, covariance), sampling = own.zero, float(np.trace(own.meat[0])) / d / n
     noise = float(np.square(weight * release.score_stddev).sum()) / sampling
     clip = float(weight @ own.clipped @ weight) * covariance[0, -1] / own.clipped[0, -1] / sampling
@@ -376,7 +376,7 @@ def twin_of(problem: Problem) -> Problem:
     return replace(problem, X=problem.X[kept], y=y[kept], truth=fitted(cell.family, design[kept], y[kept])[0])
 
 
-def released(own: _Population) -> FloatArray:
+def released(own: Population) -> FloatArray:
     """Return numbers of a release that do not depend on coordinates: shares, eigenvalues, lengths, what checks use."""
     release, said = own.release, own._scores_at(own.zero[0], own.curvatures(1, None))[:, 0]
     spectra = [np.linalg.eigvalsh(part) for part in (release.bread, release.meat, release.meat / release.size_unit**2)]

@@ -3,7 +3,8 @@
     python bench/coverage/sep_overlap.py [--runs 40] [--half seen|unseen|both] [--seed 20261128]
 
 A design of 24 cells is drawn from the seed: components 2 or 3, dimension 1 or 2, neighbours 1.5 to 5 standard
-deviations apart, epsilon 1 or 5, 500 to 4000 records; the first half of the cells is seen, the second was run once.
+deviations apart, epsilon 1 or 5, 500 to 4000 records; the first half of the cells is seen.  Two
+cells of the second had been seen, too, before the last choice (six places of a run's path); another seed is unseen.
 A run's labels are matched to the truth by the nearest permutation.  Prints the share of 90% intervals that hold the
 truth, with its standard error over runs, that of the runs without a warning, and the share of runs with one.
 """

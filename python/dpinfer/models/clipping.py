@@ -291,6 +291,8 @@ class SizeShares:
     # whether records far from all others count where they exceed the noise together.  Noise that is taken for them
     # makes intervals wider if the sizes are those of scores, and narrower if they are those of curvatures
     groups: bool = True
+    # whether shares beyond those that exceed the noise have the expectation of a share that is not negative
+    beyond: bool = True
     # a noisy E min(a, bound)**2, the standard deviation of its noise, and the bound
     square: tuple[float, float, float] | None = None
 
@@ -332,7 +334,7 @@ class SizeShares:
         counted[group] = np.maximum(self.noisy[group], likely[group])
         counted[last + 1 :] = likely[last + 1 :]
         beyond = counted[last + 1 : last + 1 + len(tuning.TUNING.hidden)]
-        if beyond.size:
+        if beyond.size and self.beyond:
             stddev = self.stddev * math.sqrt(beyond.size)
             place = float(np.sum(self.noisy[last + 1 : last + 1 + beyond.size])) / stddev
             # The mean of a normal law that is cut off at zero: phi(place) / Phi(place) beyond its centre.
@@ -429,8 +431,10 @@ class SizeShares:
         fits, squares = laws @ noisy, np.sum(np.square(laws), axis=1)
         logs = (np.multiply.outer(_NUMBERS, fits) - 0.5 * np.multiply.outer(np.square(_NUMBERS), squares)) / stddev**2
         logs = np.where(allowed, logs, -np.inf)
-        weights = np.exp(logs - logs.max())
-        return cls(noisy, stddev, np.asarray(_NUMBERS @ weights @ laws / weights.sum()))
+        weights = np.exp(logs - logs.max()) / np.sum(np.exp(logs - logs.max()))
+        # Ends of an interval move with the root of the sums' mean square, and so its mean is taken.
+        smaller = float(np.sum(weights * np.sqrt(together))) ** 2 / float(np.sum(weights * together))
+        return cls(noisy, stddev, np.asarray(smaller * (_NUMBERS @ weights @ laws)), beyond=False)
 
     def squares_between(self, near: float, far: float) -> FloatArray:
         """Return what records of each size add to E (min(a, far) - near)+**2, (m + 1,)."""

@@ -53,6 +53,7 @@ READ_WITHOUT_PRIVACY = {
     "dpinfer.lab.baselines.contributions.contributions": "returns what the records add",
     "dpinfer.lab.baselines.sep.run_sep": "not private, and says so",
     "dpinfer.lab.baselines.network_sep.run_network_sep": "not private, and says so",
+    "dpinfer.lab.baselines.network_sep.run_published_network_dp_sep": "not private, and says so",
     "dpinfer.tabular.table.read_table": "returns the records; the replay of the command line reads through it",
     "dpinfer.tabular.checking.check_table": "not private, for the curator alone, and says so",
     "dpinfer.cli.pipeline.count_records": "leaks, and says so",

@@ -273,7 +273,7 @@ def test_bad_arguments_are_refused(place, capsys, option, value):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--approximation", "laplace", "--hessian", "full"], "hessian"),
+        (["--approximation", "laplace", "--hessian", "tied"], "hessian"),
         (["--approximation", "averaged", "--hessian", "tied"], "hessian"),
         (["--hessian", "full", "--prior", "empirical"], "prior"),
         (["--recipe", "tied", "--hessian", "tied", "--prior", "empirical"], "prior"),

@@ -112,7 +112,8 @@ def test_linear_regression_needs_a_public_scale_before_anything_is_spent(records
         (dpi.models.BetaBernoulli(), {"checkpoint": "run"}, ValueError, "checkpoint must be None"),
         (MODEL, {"speed": 1}, TypeError, "unexpected keyword argument 'speed'"),
         (MODEL, {"epsilon": -1.0}, ValueError, "epsilon"),
-        (dpi.models.BayesianNeuralNetwork(2, 3), {}, ValueError, "model must be one that some mechanism fits"),
+        (dpi.models.BayesianNeuralNetwork(2, 3), {"adjacency": "replace_one"}, ValueError,
+         "model must be one that some mechanism fits"),
         (dpi.models.GaussianMixture(2, 2), {"posterior": dpi.PosteriorRequest(hessian="full")}, ValueError, "hessian"),
         ("logistic", {}, TypeError, "model must be a Model"),
     ],
@@ -232,7 +233,7 @@ def test_the_report_is_one_page_that_quotes_what_it_is_given(records, tmp_path):
         "Privacy guarantee", "Estimates", "Diagnostics", "The run", "Choice of the mechanism", "Use it again"
     ]  # fmt: skip
     assert [page.count(f'<td data-head="{head}"') for head in ("Mean", "Prior", "Reference")] == [3, 3, 0]
-    assert f"<td>Records</td><td>{N} (public)</td>" in page
+    assert f"<td>Records declared</td><td>{N} (public)</td>" in page
 
 
 def test_the_report_says_what_a_check_has_found(fitted):

@@ -43,7 +43,7 @@ def test_a_row_that_the_prior_has_made_says_so(rare):
     assert 0.6 * PRIOR < table["job[T.nobody]"]["sd"] < 1.01 * PRIOR
     assert table["job[T.nobody]"]["prior"] > 0.5
     assert table["job[T.nobody]"]["privacy"] < 0.5
-    assert table.remark("job[T.nobody]") == PRIOR_DOMINATES
+    assert table.remark("job[T.nobody]").startswith(PRIOR_DOMINATES)
     for name in ("age", "job[T.b]", "intercept"):
         assert table[name]["prior"] < 0.05
         assert table.remark(name) == ""

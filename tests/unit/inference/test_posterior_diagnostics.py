@@ -23,7 +23,7 @@ def test_what_a_method_does_not_say_is_none_and_not_in_the_dictionary(posterior)
     said = posterior.diagnostics.to_dict()
     for item in fields(PosteriorDiagnostics):
         value = getattr(posterior.diagnostics, item.name)
-        assert (item.name in said) == (value is not None and not (isinstance(value, str) and value == ""))
+        assert (item.name in said) == (value is not None and not (isinstance(value, (str, tuple)) and not value))
     assert {"noise_ratio", "n_steps_used", "verdict"} <= set(said)
     assert not {"rhat", "fallback", "prior_only"} & set(said)
     assert PosteriorDiagnostics().to_dict() == {}

@@ -202,7 +202,7 @@ def test_what_cannot_be_used_is_refused_before_anything_is_spent(rng, tmp_path):
         (CodedRows(np.zeros(3, dtype=int), [3], np.array(["a", "b", "c"])), TypeError, "real numbers"),
         (sparse.csr_array(np.array([[np.inf, 0.0, 1.0, 0.0]] * 3)), RecordError, "X must be finite"),
         (sparse.csr_array(np.eye(3)), RecordError, "4 columns, got 3"),
-        (sparse.csr_array(np.eye(3, 4, dtype=complex)), TypeError, "real numbers"),
+        (sparse.csr_array(np.eye(3, 4, dtype=complex)), TypeError, "complex numbers"),
         (sparse.csr_array(np.eye(2, 4)), RecordError, "y must be one-dimensional"),
     ],
 )

@@ -43,7 +43,7 @@ def gaussian_divergence(
 
     Notes
     -----
-    1/2 (tr(P_p S_q) + (m_p - m_q)' P_p (m_p - m_q) - d + log |P_q| - log |P_p|), through Cholesky factors.
+    1/2 (tr(P_p S_q) + (m_p - m_q)' P_p (m_p - m_q) - d + log det P_q - log det P_p), through Cholesky factors.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""Without noise the ordinary fit: every public way to a regression beside statsmodels, survey and lme4."""
+"""Without noise the ordinary fit: public ways to a regression beside statsmodels."""

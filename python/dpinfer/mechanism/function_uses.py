@@ -48,7 +48,8 @@ class Uses(NamedTuple):
     def of(cls, function: types.FunctionType) -> "Uses":
         """Return what a user's function uses."""
         found = cls({}, [])
-        built_in: Any = function.__builtins__  # type: ignore[attr-defined]
+        typed: Any = function  # not every version of the types knows the attribute
+        built_in = typed.__builtins__
         if type(function.__globals__) is not dict or type(built_in) is not dict:
             found.unread.append("global names that are computed")
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)

@@ -249,7 +249,7 @@ def plan_fit(
     >>> model = dpi.models.LogisticRegression(4, fit_intercept=True)
     >>> plan = dpi.plan_fit(model, epsilon=1.0, delta=1e-5, n_records=20_000)
     >>> plan.method, plan.n_passes, plan.epsilon <= 1.0
-    ('newton', 15.0, True)
+    ('newton', 19.0, True)
     """
     if not isinstance(model, Model):
         raise TypeError(f"model must be a Model, got {type(model).__name__}")
